@@ -7,7 +7,7 @@ from fairlead.engine.ports import Rescheduled
 from fairlead.policy.limits.breaker import DestinationHealth
 from tests.contract.stores import ANY, Stores, a_session
 from tests.support.engine import new_job
-from tests.support.entrances import Way
+from tests.support.entrances import ConnectionUnderTest
 
 QUEUED = {"a": 2, "b": 2, "urgent 1": 1, "c": 2, "urgent 2": 1}
 
@@ -17,7 +17,7 @@ class Work:
 
     def __init__(self, stores: Stores) -> None:
         self.stores = stores
-        self.way = Way(settings={"breaker_failures": 2, "breaker_open_s": 60.0})
+        self.way = ConnectionUnderTest(settings={"breaker_failures": 2, "breaker_open_s": 60.0})
         self.served: list[tuple[str, int, int]] = []
         self.executor = self.way.executor(self.work, stores.lanes)
 

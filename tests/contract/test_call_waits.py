@@ -11,7 +11,7 @@ from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import Job, Outcome, Rescheduled
 from tests.contract.stores import ANY, Stores, a_session, claimed, failed
 from tests.support.engine import new_job
-from tests.support.entrances import Way, begun, settled
+from tests.support.entrances import ConnectionUnderTest, settled, started_task
 
 ROUND_S = 31.0
 """A refused job comes back when a lease may have ended, and a moment later."""
@@ -59,7 +59,7 @@ class Line:
     def __init__(self, stores: Stores, session_id: UUID) -> None:
         self.stores = stores
         self.session_id = session_id
-        self.way = Way(settings={"concurrency_limit": 1, "priority_classes": 3})
+        self.way = ConnectionUnderTest(settings={"concurrency_limit": 1, "priority_classes": 3})
         self.calls: list[asyncio.Task[None]] = []
         self.over = asyncio.Event()
         self.served = False
@@ -72,7 +72,7 @@ class Line:
     async def urgent(self) -> None:
         """One more call of class 1; the one before it is over."""
         before, self.over = self.over, asyncio.Event()
-        self.calls.append(begun(self.way.call(self.over, priority_class=1, wait_s=600.0)))
+        self.calls.append(started_task(self.way.call(self.over, priority_class=1, wait_s=600.0)))
         await settled()
         before.set()
         await settled()

@@ -44,8 +44,8 @@ async def at_work(database: Database) -> AsyncIterator[Beside]:
         while not over or not beside.done:
             began_s = time.monotonic()
             await jobs.enqueue([new_job(tenant_id=tenant) for _ in range(5)])
-            taken = await jobs.claim(ClaimFilter(), 5, session_id)
-            accepted = await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
+            claimed_jobs = await jobs.claim(ClaimFilter(), 5, session_id)
+            accepted = await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in claimed_jobs])
             beside.done += len(accepted)
             await jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=3)
             beside.rounds.append((began_s, time.monotonic()))
@@ -65,12 +65,12 @@ async def a_long_report(settings: DatabaseSettings, reads_s: float) -> AsyncIter
     async def read() -> None:
         async with eyes.transaction() as reading:
             await reading.fetch(sql("SELECT count(*) FROM job"))
-            begun.set()
+            started.set()
             await asyncio.sleep(reads_s)
 
-    begun = asyncio.Event()
+    started = asyncio.Event()
     reading = asyncio.create_task(read())
-    await begun.wait()
+    await started.wait()
     try:
         yield
     finally:

@@ -28,20 +28,20 @@ class Canaries:
     chance: random.Random = field(default_factory=lambda: random.Random(secrets.randbits(64)))
     by_place: dict[str, str] = field(default_factory=dict)
 
-    def random(self, place: str = "", length: int = 43) -> str:
+    def random(self, label: str = "", length: int = 43) -> str:
         """Return a secret like those of ``token_urlsafe``, known by its shape."""
-        return self.keep(place, "".join(self.chance.choices(ALPHABET, k=length)))
+        return self.keep(label, "".join(self.chance.choices(ALPHABET, k=length)))
 
-    def word(self, place: str = "") -> str:
+    def word(self, label: str = "") -> str:
         """Return a secret like those of people, known only by the name beside it."""
         letters = "".join(self.chance.choices(string.ascii_lowercase, k=20))
-        return self.keep(place, f"pass{letters}")
+        return self.keep(label, f"pass{letters}")
 
-    def of(self, prefix: str, place: str = "") -> str:
+    def of(self, prefix: str, label: str = "") -> str:
         """Return a secret like those of providers, known by its prefix."""
-        return self.keep(place, prefix + "".join(self.chance.choices(string.ascii_lowercase, k=20)))
+        return self.keep(label, prefix + "".join(self.chance.choices(string.ascii_lowercase, k=20)))
 
-    def shapeless(self, place: str = "") -> str:
+    def shapeless(self, label: str = "") -> str:
         """Return digits, letters, words or a short text in turn, known only to the process that holds it."""
         draw = self.chance.choices
         words = ["".join(draw(string.ascii_lowercase, k=6)) for _ in range(4)]
@@ -51,13 +51,13 @@ class Canaries:
             "-".join(words),
             "".join(draw(ALPHABET, k=12)),
         )
-        return self.keep(place, kinds[len(self.by_place) % len(kinds)])
+        return self.keep(label, kinds[len(self.by_place) % len(kinds)])
 
-    def keep(self, place: str, secret: str) -> str:
+    def keep(self, label: str, secret: str) -> str:
         """Register *secret*, which other code created, as a canary."""
-        place = place or f"canary {len(self.by_place)}"
+        label = label or f"canary {len(self.by_place)}"
         if secret not in self.by_place.values():
-            self.by_place[place if place not in self.by_place else f"{place} {len(self.by_place)}"] = secret
+            self.by_place[label if label not in self.by_place else f"{label} {len(self.by_place)}"] = secret
         return secret
 
     @property
@@ -65,17 +65,17 @@ class Canaries:
         """Every secret."""
         return list(self.by_place.values())
 
-    def found_in(self, said: str | bytes) -> list[str]:
+    def found_in(self, text: str | bytes) -> list[str]:
         """Return the secrets that the text holds in any form."""
-        return sorted({self.by_place[place] for place, _ in self.traces_in(said)})
+        return sorted({self.by_place[label] for label, _ in self.traces_in(text)})
 
-    def traces_in(self, said: str | bytes) -> list[tuple[str, str]]:
+    def traces_in(self, text: str | bytes) -> list[tuple[str, str]]:
         """Place and form of each secret in *said*; but for base64 the case of letters does not count."""
-        raw = said.encode("utf-8", "surrogateescape") if isinstance(said, str) else said
+        raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
         lowered, unified = raw.lower(), raw.translate(_ONE_BASE64)
         return [
-            (place, form)
-            for place, secret in self.by_place.items()
+            (label, form)
+            for label, secret in self.by_place.items()
             for form, sought in forms(secret)
             if (sought.encode() in unified if form in _BASE64 else sought.lower().encode() in lowered)
         ]

@@ -82,7 +82,7 @@ async def catalog(database: Database, *, to_be_kept: bool = False) -> str:
         if to_be_kept and noun in VERSION_BOUND:
             continue
         sql = query.replace(":here", HERE).replace(":grantee", GRANTEE)
-        found = await rows(database, f"{sql} ORDER BY 1")
+        records = await rows(database, f"{sql} ORDER BY 1")
         lines.append(f"# {noun}")
-        lines += [f"{row['name']}: {' '.join(row['what'].split())}" for row in found]
+        lines += [f"{row['name']}: {' '.join(row['what'].split())}" for row in records]
     return "\n".join(lines) + "\n"

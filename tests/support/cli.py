@@ -101,16 +101,16 @@ class Child:
 class Spawner:
     """Starts commands by forking a process that has loaded everything already."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, folder: Path) -> None:
+        self._place = folder
 
     def start(self, arguments: tuple[str, ...], folder: Path, environ: Mapping[str, str]) -> Child:
         """Start one command."""
         request = socket.socket(socket.AF_UNIX)
         request.connect(str(self._place))
         (read_in, stdin), (stdout, write_out), (stderr, write_err) = os.pipe(), os.pipe(), os.pipe()
-        wanted = {"arguments": arguments, "folder": str(folder), "environ": dict(environ)}
-        socket.send_fds(request, [json.dumps(wanted).encode()], [read_in, write_out, write_err])
+        order = {"arguments": arguments, "folder": str(folder), "environ": dict(environ)}
+        socket.send_fds(request, [json.dumps(order).encode()], [read_in, write_out, write_err])
         for descriptor in (read_in, write_out, write_err):
             os.close(descriptor)
         return Child(request, os.fdopen(stdin, "w"), os.fdopen(stdout), os.fdopen(stderr))
@@ -120,17 +120,17 @@ class Spawner:
 def running_spawner() -> Iterator[Spawner]:
     """Run a spawner during the block."""
     with tempfile.TemporaryDirectory(prefix="fl-cli-") as folder:
-        place = Path(folder) / "spawner"
+        socket_path = Path(folder) / "spawner"
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.spawner", str(place)],
+            [sys.executable, "-m", "tests.support.spawner", str(socket_path)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             env={**os.environ, "PYTHONUTF8": "1", "PYTHONWARNINGS": "error"},
         )
         try:
-            while not place.exists():
+            while not socket_path.exists():
                 assert process.poll() is None
-            yield Spawner(place)
+            yield Spawner(socket_path)
         finally:
             assert process.stdin is not None
             process.stdin.close()
@@ -171,15 +171,17 @@ class Shell:
     async def end(self, child: Child, stdin: str = "") -> Done:
         """Wait for its end and check its manners: no secret, nothing that only a terminal understands."""
         done = await child.end(stdin)
-        told = done.out + done.err
-        assert not [canary for canary in self.canaries if canary in told]
-        assert not ANSI.search(told)
-        assert not BOXES.search(told)
+        printed = done.out + done.err
+        assert not [canary for canary in self.canaries if canary in printed]
+        assert not ANSI.search(printed)
+        assert not BOXES.search(printed)
         assert "Traceback" not in done.err, done.err  # output may hold one: that of a job
         return done
 
     @property
     def all_environ(self) -> dict[str, str]:
         """Nothing of the environment of the tests but what any program needs."""
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
-        return {**kept, **self.environ}
+        environment = {
+            name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ
+        }
+        return {**environment, **self.environ}

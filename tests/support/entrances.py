@@ -36,7 +36,7 @@ async def _stand_alone(why: str | None) -> None:
 
 
 @dataclass
-class Way:
+class ConnectionUnderTest:
     """One connection of *provider*, with *settings*, and what calls it."""
 
     provider: str = "stripe"
@@ -104,6 +104,6 @@ async def settled(done: Callable[[], bool] = lambda: False) -> None:
         await asyncio.sleep(0)
 
 
-def begun(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def started_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """Start *work* as a task and return it."""
     return asyncio.create_task(work)

@@ -32,31 +32,31 @@ class MemoryKeyStore:
         return current or self.keys.setdefault(key.key_id, key)
 
     async def succeed(self, old: DataKey, new: DataKey) -> bool:
-        held = self.keys.get(old.key_id)
-        if held is None or not held.current:
+        stored_key = self.keys.get(old.key_id)
+        if stored_key is None or not stored_key.current:
             return False
-        self.keys[old.key_id] = replace(held, current=False)
+        self.keys[old.key_id] = replace(stored_key, current=False)
         self.keys[new.key_id] = new
         return True
 
     async def rewrap(self, old: DataKey, new: DataKey) -> bool:
-        held = self.keys[old.key_id]
-        if held.wrapped != old.wrapped:
+        stored_key = self.keys[old.key_id]
+        if stored_key.wrapped != old.wrapped:
             return False
-        self.keys[old.key_id] = replace(held, master_id=new.master_id, wrapped=new.wrapped)
+        self.keys[old.key_id] = replace(stored_key, master_id=new.master_id, wrapped=new.wrapped)
         return True
 
     async def foreign(
         self, master_id: str, *, current_only: bool, cursor: UUID | None, limit: int
     ) -> list[DataKey]:
-        found = [
+        matches = [
             key
             for key in self.keys.values()
             if key.master_id != master_id
             and (key.current or not current_only)
             and (cursor is None or key.key_id > cursor)
         ]
-        return sorted(found, key=lambda key: key.key_id)[:limit]
+        return sorted(matches, key=lambda key: key.key_id)[:limit]
 
     async def samples(self) -> list[DataKey]:
         return list({key.master_id: key for key in self.keys.values()}.values())

@@ -86,9 +86,9 @@ class MemoryCredentialStore(Rotations):
             why = "the connection was given a new grant"
             heal(self.database, new.connection_id, Resolution.REAUTHORIZE, by=new.actor, why=why)
             for entry in self.database.dead_letters.values():
-                asked = entry.category == Category.PERMANENT_AUTH and entry.tenant_id == new.key.tenant
+                needs_reauth = entry.category == Category.PERMANENT_AUTH and entry.tenant_id == new.key.tenant
                 about = entry.connection_id == new.connection_id
-                if asked and about and entry.open and entry.replay_job_id is None:
+                if needs_reauth and about and entry.open and entry.replay_job_id is None:
                     entry.action_due_at = now
             grant_given(self.database, connection)
         details: dict[str, Json] = {"generation": new.generation}
@@ -166,14 +166,14 @@ class MemoryCredentialStore(Rotations):
     def search(
         self, *, tenant: str | None, provider: str | None, state: str | None, limit: int
     ) -> list[Credential]:
-        found = [
+        matches = [
             row
             for row in sorted(self.database.tokens.credentials.values(), key=lambda row: row.key)
             if tenant in (None, row.key.tenant)
             and provider in (None, row.key.provider)
             and state in (None, row.state)
         ]
-        return [credential_view(self.database, row) for row in found[:limit]]
+        return [credential_view(self.database, row) for row in matches[:limit]]
 
     @statement
     def counts(self) -> Mapping[str, int]:
@@ -221,7 +221,7 @@ class MemoryCredentialStore(Rotations):
     def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
         now, connections = self.database.now, self.database.tokens.connections
         cooling = self._cooling(cool_down_s)
-        left = [
+        remaining = [
             row
             for row in self.database.tokens.rotations.values()
             if row.phase == "sent"
@@ -232,7 +232,7 @@ class MemoryCredentialStore(Rotations):
             DueConnection(
                 row.connection_id, connections[row.connection_id].key, row.from_generation, 1, True, False
             )
-            for row in sorted(left, key=lambda row: row.started_at)[:limit]
+            for row in sorted(remaining, key=lambda row: row.started_at)[:limit]
         ]
 
     @statement

@@ -51,17 +51,17 @@ class MemoryEndpointGate(MemoryStore):
         now, limits = self.database.now, ask.limits
         bucket = self._made(ask, ask.key.rate_key)
         gates = self._gates(ask)
-        held = None if ask.at_once else self._backoff(ask.connection_id, ask.generation)
+        backoff = None if ask.at_once else self._backoff(ask.connection_id, ask.generation)
         closed = [gate for gate in gates if gate.closed]
         shut = any(_latest(gate.row.open_until, gate.row.probe_until, now) > now for gate in closed)
         level = min(limits.burst, self._refilled(bucket, limits.per_s or 0.0))
-        granted = not held and not shut and bool(closed or limits.per_s is None or level >= 1)
+        granted = not backoff and not shut and bool(closed or limits.per_s is None or level >= 1)
         used = granted and claims()
         dirty = _is_dirty(gates)
         reason = next((gate.row.reason for gate in closed if gate.row.reason), None)
         row = {
-            "held_s": until_s(held.retry_at, now) if held else None,
-            "reason": held.reason if held else reason,
+            "held_s": until_s(backoff.retry_at, now) if backoff else None,
+            "reason": backoff.reason if backoff else reason,
             "turn": 0,
             "granted": granted,
             "probe": bool(closed),
@@ -89,8 +89,8 @@ class MemoryEndpointGate(MemoryStore):
 
     def _gates(self, ask: PermitRequest) -> list[_Row]:
         rows, secret = self.database.tokens.endpoints, ask.secret_fingerprint
-        found = [rows[EndpointKey(ask.key.provider, name)] for name in self._names(ask)]
-        return [_Row(row, secret is not None and row.secret_fingerprint == secret) for row in found]
+        states = [rows[EndpointKey(ask.key.provider, name)] for name in self._names(ask)]
+        return [_Row(row, secret is not None and row.secret_fingerprint == secret) for row in states]
 
     def _names(self, ask: PermitRequest) -> list[str]:
         """Return the names of the rows that there are."""
@@ -134,10 +134,10 @@ class MemoryEndpointGate(MemoryStore):
         backoffs, now = self.database.tokens.backoffs, self.database.now
         if ask.connection_id not in self.database.tokens.connections:
             return
-        known = backoffs.get(ask.connection_id)
-        if known is not None and known.generation > ask.generation:
+        backoff = backoffs.get(ask.connection_id)
+        if backoff is not None and backoff.generation > ask.generation:
             return
-        failures = known.failures if known is not None and known.generation == ask.generation else 0
+        failures = backoff.failures if backoff is not None and backoff.generation == ask.generation else 0
         wait_s = min(ask.limits.open_s, ask.limits.backoff_s * 2 ** min(failures, _MOST_DOUBLINGS))
         retry_at = now + seconds(max(wait_s, hint_s))
         backoffs[ask.connection_id] = BackoffRow(ask.generation, failures + 1, retry_at, reason)
@@ -164,13 +164,17 @@ class MemoryEndpointGate(MemoryStore):
         self, ask: PermitRequest, reason: str, process: UUID | None, *, probe: bool
     ) -> EndpointChange | None:
         row, now, limits = self._made(ask, ask.key.health_key), self.database.now, ask.limits
-        who, said, enough = str(ask.connection_id), row.failing, max(QUORUM, limits.breaker_failures)
-        word = who if process is None else f"{who} {process}"
-        ours = process is not None and sum(one.endswith(f" {process}") for one in said)
+        connection_id, reporters, enough = (
+            str(ask.connection_id),
+            row.failing,
+            max(QUORUM, limits.breaker_failures),
+        )
+        word = connection_id if process is None else f"{connection_id} {process}"
+        ours = process is not None and sum(report.endswith(f" {process}") for report in reporters)
         if probe:
-            counts = not ours and not any(one.startswith(who) for one in said)
+            counts = not ours and not any(report.startswith(connection_id) for report in reporters)
         else:
-            counts = row.state == "closed" and ours < enough and word not in said
+            counts = row.state == "closed" and ours < enough and word not in reporters
         counts &= row.failures < _MOST_FAILING
         if counts:
             row.failing, row.failures = (*row.failing, word), row.failures + 1
@@ -182,7 +186,7 @@ class MemoryEndpointGate(MemoryStore):
             return None
         open_s = min(limits.open_s * 2 ** min(row.openings, _MOST_DOUBLINGS), limits.open_max_s)
         row.state, row.openings, row.open_until = "open", row.openings + 1, now + seconds(open_s)
-        said_by = tuple(one.partition(" ")[0] for one in row.failing[:_MOST_TOLD])
+        said_by = tuple(report.partition(" ")[0] for report in row.failing[:_MOST_TOLD])
         return EndpointChange(
             ask.key.health_key, "open", until_s(row.open_until, now) or 0.0, said_by=said_by
         )
@@ -209,11 +213,11 @@ class MemoryEndpointGate(MemoryStore):
             row = self._made(ask, name)
             halted = row.secret_fingerprint == secret
             word = f"{secret} {ask.connection_id if name == key.health_key or halted else key.host}"
-            said = tuple(one for one in row.refusing if one.startswith(f"{secret} "))
-            fresh = word not in said and bool(name == key.health_key or halted or change)
-            said = (*said, word) if fresh else said
-            row.refusing = said[-_MOST_REFUSING:]
-            closes = halted or len(said) >= QUORUM
+            reports = tuple(report for report in row.refusing if report.startswith(f"{secret} "))
+            fresh = word not in reports and bool(name == key.health_key or halted or change)
+            reports = (*reports, word) if fresh else reports
+            row.refusing = reports[-_MOST_REFUSING:]
+            closes = halted or len(reports) >= QUORUM
             if probe or (closes and not halted):
                 row.probe_until = None
             if not closes:
@@ -222,7 +226,7 @@ class MemoryEndpointGate(MemoryStore):
             if not halted or (fresh and probe):
                 row.open_until = now + seconds(ask.limits.open_max_s)
             row.changed_at = row.changed_at if halted else now
-            said_by = tuple(one.partition(" ")[2] for one in said[:_MOST_TOLD])
+            said_by = tuple(report.partition(" ")[2] for report in reports[:_MOST_TOLD])
             for_s = max(0.0, until_s(row.open_until, now) or 0.0)
             change = EndpointChange(name, "paused", for_s, not halted, said_by)
         return change
@@ -251,14 +255,16 @@ class MemoryEndpointGate(MemoryStore):
 
     @statement
     def backoff(self, connection_id: UUID, generation: int) -> Mapping[str, Json]:
-        found = self._backoff(connection_id, generation)
-        held_s = found and until_s(found.retry_at, self.database.now)
-        return {"held_s": held_s, "held_for": found.reason} if found else {}
+        backoff = self._backoff(connection_id, generation)
+        held_s = backoff and until_s(backoff.retry_at, self.database.now)
+        return {"held_s": held_s, "held_for": backoff.reason} if backoff else {}
 
     def _backoff(self, connection_id: UUID, generation: int) -> BackoffRow | None:
-        found = self.database.tokens.backoffs.get(connection_id)
-        holds = found is not None and found.generation == generation and found.retry_at > self.database.now
-        return found if holds else None
+        backoff = self.database.tokens.backoffs.get(connection_id)
+        holds = (
+            backoff is not None and backoff.generation == generation and backoff.retry_at > self.database.now
+        )
+        return backoff if holds else None
 
     @statement
     def search(self) -> list[Mapping[str, Json]]:
@@ -278,10 +284,10 @@ class MemoryEndpointGate(MemoryStore):
 
     @statement
     def prune(self, older_than_s: float) -> int:
-        tables, before = self.database.tokens, self.database.now - seconds(older_than_s)
+        tables, before_at = self.database.tokens, self.database.now - seconds(older_than_s)
         rows = tables.endpoints.items()
-        unused = [key for key, row in rows if max(row.refilled_at, row.changed_at) < before]
-        over = [which for which, row in tables.backoffs.items() if row.retry_at < before]
+        unused = [key for key, row in rows if max(row.refilled_at, row.changed_at) < before_at]
+        over = [which for which, row in tables.backoffs.items() if row.retry_at < before_at]
         for key in unused:
             del tables.endpoints[key]
         for which in over:

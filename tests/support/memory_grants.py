@@ -107,8 +107,8 @@ def due_view(row: CredentialRow, now: datetime) -> DueConnection:
 def await_grant(database: MemoryDatabase, connection: ConnectionRow) -> None:
     """The work of *connection* waits; a pause without end stays as somebody set it."""
     scope = _scope(connection)
-    before = database.fair.pauses.get(scope)
-    if before is None or before.until is not None:
+    pause = database.fair.pauses.get(scope)
+    if pause is None or pause.until is not None:
         database.fair.pauses[scope] = PauseRow(scope, None, _REASON, _BY, database.now)
     settle(database)
 

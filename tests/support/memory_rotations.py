@@ -52,11 +52,11 @@ class Rotations(MemoryStore):
         credential = self.database.tokens.credentials.get(intent.connection_id)
         if credential is None or credential.generation != intent.from_generation or not credential.usable:
             return None
-        held, now = self.database.tokens.rotations.get(intent.connection_id), self.database.now
-        if held is not None and not self._gives_way(held, intent):
+        attempt, now = self.database.tokens.rotations.get(intent.connection_id), self.database.now
+        if attempt is not None and not self._gives_way(attempt, intent):
             return None
-        before = max(credential.settled_epoch, held.epoch if held else 0)
-        epoch = self.database.tokens.next_epoch(now, before)
+        last_epoch = max(credential.settled_epoch, attempt.epoch if attempt else 0)
+        epoch = self.database.tokens.next_epoch(now, last_epoch)
         self.database.tokens.rotations[intent.connection_id] = RotationRow(
             connection_id=intent.connection_id,
             attempt_id=intent.attempt_id,
@@ -68,83 +68,85 @@ class Rotations(MemoryStore):
         )
         return epoch
 
-    def _gives_way(self, held: RotationRow, intent: Intent) -> bool:
+    def _gives_way(self, attempt: RotationRow, intent: Intent) -> bool:
         """Time, or the end of an owner, takes over only what was never sent (R7)."""
-        if held.from_generation < intent.from_generation:
+        if attempt.from_generation < intent.from_generation:
             return True
-        if held.phase != "intent":
+        if attempt.phase != "intent":
             return False
-        unsent = held.sent_at is None
-        return held.attempt_id == intent.attempt_id or (unsent and self._is_free(held, intent.session_id))
+        unsent = attempt.sent_at is None
+        return attempt.attempt_id == intent.attempt_id or (
+            unsent and self._is_free(attempt, intent.session_id)
+        )
 
-    def _is_free(self, held: RotationRow, session_id: UUID) -> bool:
+    def _is_free(self, attempt: RotationRow, session_id: UUID) -> bool:
         """True where its owner has had his time, is gone, or is the one who asks."""
-        ran_out = held.lease_until < self.database.now
-        return ran_out or held.session_id == session_id or not self.database.is_open(held.session_id)
+        ran_out = attempt.lease_until < self.database.now
+        return ran_out or attempt.session_id == session_id or not self.database.is_open(attempt.session_id)
 
     @statement
     def claim_replay(self, intent: Intent, replays: int) -> int | None:
-        held, now = self.database.tokens.rotations.get(intent.connection_id), self.database.now
-        if held is None or held.from_generation != intent.from_generation:
+        attempt, now = self.database.tokens.rotations.get(intent.connection_id), self.database.now
+        if attempt is None or attempt.from_generation != intent.from_generation:
             return None
-        if held.replays != replays:
+        if attempt.replays != replays:
             return None
-        replaying = held.phase == "intent" and held.sent_at is not None
-        if held.phase != "unknown" and not (replaying and self._is_free(held, intent.session_id)):
+        replaying = attempt.phase == "intent" and attempt.sent_at is not None
+        if attempt.phase != "unknown" and not (replaying and self._is_free(attempt, intent.session_id)):
             return None
-        held.attempt_id, held.session_id = intent.attempt_id, intent.session_id
-        held.epoch, held.phase = self.database.tokens.next_epoch(now, held.epoch), "intent"
-        held.lease_until = now + seconds(intent.lease_s)
-        return held.epoch
+        attempt.attempt_id, attempt.session_id = intent.attempt_id, intent.session_id
+        attempt.epoch, attempt.phase = self.database.tokens.next_epoch(now, attempt.epoch), "intent"
+        attempt.lease_until = now + seconds(intent.lease_s)
+        return attempt.epoch
 
     @statement
     def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
-        held = self._held(connection_id, attempt_id)
+        attempt = self._held(connection_id, attempt_id)
         credential = self.database.tokens.credentials.get(connection_id)
-        if held is None or held.phase != "intent" or credential is None:
+        if attempt is None or attempt.phase != "intent" or credential is None:
             return None
-        if credential.generation != held.from_generation or not credential.usable:
+        if credential.generation != attempt.from_generation or not credential.usable:
             return None
-        held.replays += held.sent_at is not None
-        held.phase, held.started_at = "sent", self.database.now
-        held.sent_at = held.sent_at or held.started_at
-        return SentMark(held.sent_at, held.started_at)
+        attempt.replays += attempt.sent_at is not None
+        attempt.phase, attempt.started_at = "sent", self.database.now
+        attempt.sent_at = attempt.sent_at or attempt.started_at
+        return SentMark(attempt.sent_at, attempt.started_at)
 
     @statement
     def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
-        tokens, earlier, before = self.database.tokens, False, 0
-        held, row = tokens.rotations.get(connection_id), tokens.credentials.get(connection_id)
-        if held is not None and held.from_generation == from_generation and held.phase != "intent":
-            earlier, before = held.started_at <= left_at, held.epoch
-            held.started_at = max(held.started_at, left_at)
+        tokens, earlier, last_epoch = self.database.tokens, False, 0
+        attempt, row = tokens.rotations.get(connection_id), tokens.credentials.get(connection_id)
+        if attempt is not None and attempt.from_generation == from_generation and attempt.phase != "intent":
+            earlier, last_epoch = attempt.started_at <= left_at, attempt.epoch
+            attempt.started_at = max(attempt.started_at, left_at)
         if (
             row is not None
             and row.generation == from_generation + 1
             and row.refreshed_at
             and row.last_sent_at
         ):
-            earlier, before = row.refreshed_at <= row.last_sent_at <= left_at, row.settled_epoch
+            earlier, last_epoch = row.refreshed_at <= row.last_sent_at <= left_at, row.settled_epoch
             row.last_sent_at = left_at if earlier else row.last_sent_at
-        return tokens.next_epoch(self.database.now, before) if earlier else None
+        return tokens.next_epoch(self.database.now, last_epoch) if earlier else None
 
     @statement
     def release(self, connection_id: UUID, attempt_id: UUID) -> bool:
-        held, now = self._held(connection_id, attempt_id), self.database.now
-        if held is None:
+        attempt, now = self._held(connection_id, attempt_id), self.database.now
+        if attempt is None:
             return False
-        first = held.phase in ("sent", "unknown") and held.replays == 0
-        if held.sent_at is None or first:
+        first = attempt.phase in ("sent", "unknown") and attempt.replays == 0
+        if attempt.sent_at is None or first:
             del self.database.tokens.rotations[connection_id]
             credential = self.database.tokens.credentials[connection_id]
-            same = credential.generation == held.from_generation and credential.state == "unknown"
-            if held.phase == "unknown" and same:
+            same = credential.generation == attempt.from_generation and credential.state == "unknown"
+            if attempt.phase == "unknown" and same:
                 credential.become("active", None, now)
                 credential.due_at = now
             return True
-        if held.phase == "unknown":
+        if attempt.phase == "unknown":
             return False
-        held.replays -= held.phase == "sent"
-        held.phase, held.attempt_id = "unknown", self.database.ids.uuid7()
+        attempt.replays -= attempt.phase == "sent"
+        attempt.phase, attempt.attempt_id = "unknown", self.database.ids.uuid7()
         return True
 
     @statement
@@ -154,8 +156,8 @@ class Rotations(MemoryStore):
             return "superseded"
         if settlement.expected_sealed not in (None, row.sealed) or settlement.epoch <= row.settled_epoch:
             return "superseded"
-        held = self.database.tokens.rotations.get(settlement.connection_id)
-        if held is not None and self._goes_before(held, settlement):
+        attempt = self.database.tokens.rotations.get(settlement.connection_id)
+        if attempt is not None and self._goes_before(attempt, settlement):
             return "superseded"
         state_at, was = row.state_at, row.state
         row.become("active", None, state_at if was == "active" else now)
@@ -163,10 +165,10 @@ class Rotations(MemoryStore):
         row.sealed, row.refreshable = settlement.sealed, settlement.refreshable
         row.live(settlement.lifetime, settlement.sent_at)
         row.refreshed_at, last_at = settlement.sent_at, settlement.sent_at
-        if held is not None and held.from_generation == settlement.from_generation:
-            last_at = max(last_at, held.started_at)
+        if attempt is not None and attempt.from_generation == settlement.from_generation:
+            last_at = max(last_at, attempt.started_at)
         row.last_sent_at = max(row.last_sent_at or last_at, last_at)
-        if held is not None and held.from_generation < row.generation:
+        if attempt is not None and attempt.from_generation < row.generation:
             del self.database.tokens.rotations[row.connection_id]
         connection = self.database.tokens.connections[row.connection_id]
         if settlement.account_id is not None:
@@ -181,25 +183,25 @@ class Rotations(MemoryStore):
         audit(self.database, audit_id, "token.refreshed", actor, row.connection_id, details)
         return "settled"
 
-    def _goes_before(self, held: RotationRow, settlement: Settlement) -> bool:
+    def _goes_before(self, attempt: RotationRow, settlement: Settlement) -> bool:
         """Whether the token was sent again since, and may be once more: that answer has the newer one."""
-        if held.from_generation != settlement.from_generation or settlement.defer_s is None:
+        if attempt.from_generation != settlement.from_generation or settlement.defer_s is None:
             return False
-        if held.replays == 0 or held.epoch <= settlement.epoch or held.sent_at is None:
+        if attempt.replays == 0 or attempt.epoch <= settlement.epoch or attempt.sent_at is None:
             return False
-        return (self.database.now - held.sent_at).total_seconds() <= settlement.defer_s
+        return (self.database.now - attempt.sent_at).total_seconds() <= settlement.defer_s
 
     @statement
     def mark_unknown(self, unknown: Unknown) -> bool:
-        held, now = self._held(unknown.connection_id, unknown.attempt_id), self.database.now
-        if held is None or held.phase != "sent":
+        attempt, now = self._held(unknown.connection_id, unknown.attempt_id), self.database.now
+        if attempt is None or attempt.phase != "sent":
             return False
-        held.phase, held.reason = "unknown", unknown.reason
+        attempt.phase, attempt.reason = "unknown", unknown.reason
         row = self.database.tokens.credentials[unknown.connection_id]
-        if row.generation == held.from_generation and row.usable:
+        if row.generation == attempt.from_generation and row.usable:
             row.become("unknown", unknown.reason, now)
             row.due_at = shifted(now, unknown.due_in_s)
-        details: dict[str, Json] = {"generation": held.from_generation, "reason": unknown.reason}
+        details: dict[str, Json] = {"generation": attempt.from_generation, "reason": unknown.reason}
         audit_id, act = unknown.audit_id, "token.outcome_unknown"
         audit(self.database, audit_id, act, "fairlead", row.connection_id, details)
         return True
@@ -229,5 +231,5 @@ class Rotations(MemoryStore):
 
     def _held(self, connection_id: UUID, attempt_id: UUID) -> RotationRow | None:
         """The refresh in flight, if it is this one."""
-        held = self.database.tokens.rotations.get(connection_id)
-        return held if held is not None and held.attempt_id == attempt_id else None
+        attempt = self.database.tokens.rotations.get(connection_id)
+        return attempt if attempt is not None and attempt.attempt_id == attempt_id else None

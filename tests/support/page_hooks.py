@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.pages import Place, have_run, to_run
+from tests.support.pages import BlockPosition, have_run, to_run
 
-_RAN = pytest.StashKey[set[Place]]()
+_RAN = pytest.StashKey[set[BlockPosition]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,8 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Add the blocks of a process of pytest-xdist that has ended."""
-    told = getattr(node, "workeroutput", {}).get("blocks", ())
-    node.config.stash[_RAN].update((page, line) for page, line in told)
+    blocks = getattr(node, "workeroutput", {}).get("blocks", ())
+    node.config.stash[_RAN].update((page, line) for page, line in blocks)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -44,10 +44,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if not config.getoption("--docs"):
         return
-    ran, wanted = config.stash[_RAN], to_run()
+    ran, expected = config.stash[_RAN], to_run()
     terminalreporter.section("blocks of the pages")
     terminalreporter.write_line(
-        f"{len(wanted & ran)} of {len(wanted)} blocks of {len({page for page, _ in wanted})} pages ran"
+        f"{len(expected & ran)} of {len(expected)} blocks of {len({page for page, _ in expected})} pages ran"
     )
-    for page, line in sorted(wanted - ran):
+    for page, line in sorted(expected - ran):
         terminalreporter.write_line(f"did not run: {page}:{line}", red=True)

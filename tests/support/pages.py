@@ -23,21 +23,21 @@ SHOWN_ONLY = frozenset({"mermaid"})
 EXAMPLE = frozenset({"python", "console"})
 """Languages of README's blocks that run."""
 
-Place = tuple[str, int]
+BlockPosition = tuple[str, int]
 """A page, and the line on which a block begins."""
 
 _FENCE = re.compile(r"^```(\S*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NAMED = re.compile(r"# (\S+\.\w+)\n")
 
-_taken: set[Place] = set()
-_written: list[tuple[Place, Path]] = []
+_placed: set[BlockPosition] = set()
+_written: list[tuple[BlockPosition, Path]] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One block between fences. *words*: what stands behind its language."""
 
-    place: Place
+    place: BlockPosition
     language: str
     words: tuple[str, ...]
     text: str
@@ -50,7 +50,7 @@ class Block:
 
     def take(self) -> str:
         """Return its text, for a test that runs it."""
-        _taken.add(self.place)
+        _placed.add(self.place)
         return self.text
 
     def write_to(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ class Block:
         if self.language == "python":
             _written.append((self.place, path))
         else:
-            _taken.add(self.place)
+            _placed.add(self.place)
 
 
 class Page:
@@ -92,16 +92,16 @@ class Page:
         return [shlex.split(line) for text in self.take("") for line in text.splitlines()]
 
 
-def to_run() -> set[Place]:
+def to_run() -> set[BlockPosition]:
     """Return all blocks of the tutorials and the how-to pages but pictures, and README's example."""
     pages = [Page(path) for part in ("tutorial", "how-to") for path in (DOCS / part).glob("*.md")]
-    found = {block.place for page in pages for block in page.blocks if block.language not in SHOWN_ONLY}
-    return found | {block.place for block in Page(ROOT / "README.md").blocks if block.language in EXAMPLE}
+    positions = {block.place for page in pages for block in page.blocks if block.language not in SHOWN_ONLY}
+    return positions | {block.place for block in Page(ROOT / "README.md").blocks if block.language in EXAMPLE}
 
 
-def have_run() -> set[Place]:
+def have_run() -> set[BlockPosition]:
     """Return the blocks that ran in this process, or in one that a test started."""
-    return _taken | {place for place, path in _written if _is_compiled(path)}
+    return _placed | {position for position, path in _written if _is_compiled(path)}
 
 
 def _is_compiled(path: Path) -> bool:
@@ -114,6 +114,6 @@ def blocks_of(page: str, text: str) -> tuple[Block, ...]:
 
 
 def _blocks(page: str, text: str) -> Iterator[Block]:
-    for found in _FENCE.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        yield Block((page, line), found[1], tuple(found[2].split()), found[3])
+    for fence in _FENCE.finditer(text):
+        line = text.count("\n", 0, fence.start()) + 1
+        yield Block((page, line), fence[1], tuple(fence[2].split()), fence[3])

@@ -56,10 +56,10 @@ async def explained(database: Database, name: str, *, keep: bool = False, **valu
 
     A plan does not show the work inside functions, but its buffers include it.
     """
-    made = statement(name)
+    sql = statement(name)
     async with raw_connection(database) as connection:
         await connection.execute("BEGIN")
-        rows = await connection.fetch(EXPLAIN + made.text, *made.args(**values))
+        rows = await connection.fetch(EXPLAIN + sql.text, *sql.args(**values))
         await connection.execute("COMMIT" if keep else "ROLLBACK")
     return Plan(json.loads(rows[0][0])[0]["Plan"])
 
@@ -68,16 +68,18 @@ async def touched(
     database: Database, name: str, *, generic: bool, **values: object
 ) -> dict[str, tuple[int, int]]:
     """Return rows read and complete scans by table, of the statement under a generic or a custom plan."""
-    made = statement(name)
+    sql = statement(name)
     async with raw_connection(database) as connection:
         await connection.execute("BEGIN")
         mode = "force_generic_plan" if generic else "force_custom_plan"
         await connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
-        before = {row["table"]: row for row in await connection.fetch(TOUCHED)}
-        await connection.fetch(made.text, *made.args(**values))
-        after = await connection.fetch(TOUCHED)
+        before_by_table = {row["table"]: row for row in await connection.fetch(TOUCHED)}
+        await connection.fetch(sql.text, *sql.args(**values))
+        after_rows = await connection.fetch(TOUCHED)
         await connection.execute("ROLLBACK")
     return {
-        row["table"]: tuple(row[column] - before[row["table"]][column] for column in ("rows", "seq_scan"))  # type: ignore[misc]
-        for row in after
+        row["table"]: tuple(
+            row[column] - before_by_table[row["table"]][column] for column in ("rows", "seq_scan")
+        )  # type: ignore[misc]
+        for row in after_rows
     }

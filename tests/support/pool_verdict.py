@@ -75,10 +75,10 @@ class _Replay:
     def count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
 
-    def broken(self, name: str, event: PoolEvent, what: str) -> None:
+    def broken(self, name: str, event: PoolEvent, problem: str) -> None:
         self.count(name)
         if not self.violation:
-            self.violation = f"{what}: {event.kind} at {event.at_us} of {event.holder!r}"
+            self.violation = f"{problem}: {event.kind} at {event.at_us} of {event.holder!r}"
 
     def take(self, event: PoolEvent) -> None:
         act = _ACTS.get(event.kind)

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 SERVERS = 3
 """Server connections: at least two, so that the next one is another one."""
-KNOWN = {"user", "database", "application_name", "client_encoding", "DateStyle", "TimeZone"}
+PARAMETERS = {"user", "database", "application_name", "client_encoding", "DateStyle", "TimeZone"}
 _OF_A_SESSION = re.compile(
     r"\A\s*(/\*.*?\*/)?\s*(LISTEN|UNLISTEN|DISCARD|RESET|DECLARE|PREPARE|LOAD|CREATE\s+TEMP"
     r"|SET\s+(?!LOCAL\b|TRANSACTION\b|CONSTRAINTS\b))|\bpg_(try_)?advisory_lock",
@@ -70,7 +70,7 @@ class TransactionPooler:
             self._idle.get_nowait().writer.close()
 
     async def _greet(self, startup: dict[str, str], writer: asyncio.StreamWriter) -> bool:
-        unknown = sorted(startup.keys() - KNOWN)
+        unknown = sorted(startup.keys() - PARAMETERS)
         if unknown:
             self.refused += unknown
             fields = (

@@ -19,7 +19,7 @@ def free_port(*beside: int) -> int:
     while True:
         port = LOWEST + randbelow(BEYOND - LOWEST - max(beside, default=0))
         with suppress(OSError):
-            for each in (port, *(port + more for more in beside)):
-                with socket.socket() as one:
-                    one.bind(("127.0.0.1", each))
+            for candidate in (port, *(port + more for more in beside)):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", candidate))
             return port

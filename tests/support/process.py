@@ -203,9 +203,9 @@ class Fleet:
 
     async def enqueue(self, *jobs: NewJob) -> list[NewJob]:
         """Store jobs (default: one plain one); nobody is woken."""
-        wanted = list(jobs) or [new_job()]
-        await self.jobs.enqueue(wanted)
-        return wanted
+        new_jobs = list(jobs) or [new_job()]
+        await self.jobs.enqueue(new_jobs)
+        return new_jobs
 
     async def claim(self, *kinds: str) -> list[Job]:
         """Claim all due jobs (of these kinds) for a session outside the fleet."""

@@ -116,13 +116,13 @@ class Refresher:
     async def connect(self, issuer: object, provider: str, name: str = "acme", **grant: object) -> UUID:
         """Register *name* at the issuer and here; gives the connection's id."""
         tokens = issuer.register(provider, name, account_id=f"account-{name}")  # type: ignore[attr-defined]
-        given = Grant(
+        new_grant = Grant(
             access_token=Secret(tokens.access_token),
             refresh_token=Secret(tokens.refresh_token),
             expires_in_s=3600.0,
         )
         key = ConnectionKey(name, provider)
-        view = await self.connections.upsert(key, replace(given, **grant), actor="test")  # type: ignore[arg-type]
+        view = await self.connections.upsert(key, replace(new_grant, **grant), actor="test")  # type: ignore[arg-type]
         return view.connection_id
 
 

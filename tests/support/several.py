@@ -41,7 +41,7 @@ class Store:
         self.away = False
 
 
-class Way:
+class SwitchableStore:
     """One process's way to the store."""
 
     def __init__(self, store: Store) -> None:
@@ -98,16 +98,16 @@ class Way:
         mine = len(batch)
         await asyncio.sleep(0)
         self._batch = []
-        bad = [place for place, told in enumerate(batch, 1) if told in self.bad_domains]
+        bad = [index for index, domain in enumerate(batch, 1) if domain in self.bad_domains]
         return mine >= bad[0] if bad else None
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, callback: OnReleased) -> None:
         try:
             gate = self._check()
         except LimiterUnavailableError as error:
-            told(error)
+            callback(error)
         else:
-            gate.release_soon(release, told)
+            gate.release_soon(release, callback)
 
     async def cancel(self, ask: AdmitRequest) -> None:
         self.done.append("cancel")
@@ -148,18 +148,18 @@ class Process:
 
     def __init__(self, store: Store, rank: int, of: int, *, storeless: bool = False) -> None:
         clock = store.clock
-        self.way = Way(store)
+        self.way = SwitchableStore(store)
         self.link: Any = Altered(self.way)
         self.events: list[Event] = []
 
-        def alone() -> LocalGate:
+        def local_gate() -> LocalGate:
             return LocalGate(
                 lambda: round(clock.monotonic() * MICRO), birth_us=round(clock.monotonic() * MICRO)
             )
 
         self.gate = FailoverGate(
             self.link,
-            alone,
+            local_gate,
             share=lambda: Share(of, rank),
             clock=clock,
             draw=lambda: 0.5,
@@ -172,10 +172,10 @@ class Process:
         return await self.gate.admit(AdmitRequest(plan, costs, holder))
 
     async def take_all(self, plan: Plan) -> list[Admitted]:
-        taken = []
+        renewals = []
         while isinstance(answer := await self.take(plan), Admitted):
-            taken.append(answer)
-        return taken
+            renewals.append(answer)
+        return renewals
 
 
 async def look(fleet: Sequence[Process], times: int = 1) -> None:
@@ -197,10 +197,10 @@ def waiter(plan: Plan, reservation_id: int = 0) -> AdmitRequest:
     return AdmitRequest(plan, holder=Holder(next(lease_ids), "p"), wait_s=60.0, reservation_id=reservation_id)
 
 
-def kept(asked: AdmitRequest) -> Renewal:
-    assert asked.plan.pool is not None
-    assert asked.holder is not None
-    return Renewal(DOMAIN, asked.plan.pool, asked.holder)
+def kept(request: AdmitRequest) -> Renewal:
+    assert request.plan.pool is not None
+    assert request.holder is not None
+    return Renewal(DOMAIN, request.plan.pool, request.holder)
 
 
 async def away(process: Process) -> None:

@@ -33,14 +33,14 @@ LOADED = (
 MAX_REQUEST_BYTES = 1 << 20
 
 
-def serve(place: str) -> None:
+def serve(socket_path: str) -> None:
     """Serve until the other end of standard input is closed."""
     for module in LOADED:
         importlib.import_module(module)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's children
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(place)
+        listener.bind(socket_path)
         listener.listen(64)
         while True:
             ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -56,11 +56,11 @@ def serve(place: str) -> None:
 def _keep(request: socket.socket) -> None:
     """Start the command, report its pid, wait for its end, and report its exit."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    wanted, descriptors, _, _ = socket.recv_fds(request, MAX_REQUEST_BYTES, 3)
+    payload, descriptors, _, _ = socket.recv_fds(request, MAX_REQUEST_BYTES, 3)
     pid = os.fork()
     if pid == 0:
         request.close()
-        _become(json.loads(wanted), descriptors)
+        _become(json.loads(payload), descriptors)
         return
     for descriptor in descriptors:
         os.close(descriptor)
@@ -72,18 +72,18 @@ def _keep(request: socket.socket) -> None:
     os._exit(0)
 
 
-def _become(wanted: dict[str, object], descriptors: list[int]) -> None:
+def _become(payload: dict[str, object], descriptors: list[int]) -> None:
     """Replace this process by the command, and end as it ends."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(str(wanted["folder"]))
+    os.chdir(str(payload["folder"]))
     os.environ.clear()
-    os.environ.update(wanted["environ"])  # type: ignore[arg-type]
+    os.environ.update(payload["environ"])  # type: ignore[arg-type]
     from fairlead.cli import main
 
-    sys.exit(main(wanted["arguments"]))  # type: ignore[arg-type]
+    sys.exit(main(payload["arguments"]))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

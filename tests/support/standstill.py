@@ -71,9 +71,9 @@ class Stood:
         return self._until_s(until_s) - self._until_s(since_s)
 
     def _until_s(self, moment_s: float) -> float:
-        begun = bisect_right(self._begins, moment_s)
-        over_s = max(0.0, self._ends[begun - 1] - moment_s) if begun else 0.0
-        return self._before_s[begun] - over_s
+        started_count = bisect_right(self._begins, moment_s)
+        over_s = max(0.0, self._ends[started_count - 1] - moment_s) if started_count else 0.0
+        return self._before_s[started_count] - over_s
 
 
 def spans(until_s: float) -> list[Span]:
@@ -94,23 +94,23 @@ def spans(until_s: float) -> list[Span]:
 
 def either(stood: Iterable[Span]) -> list[Span]:
     """Merge overlapping spans; the result is in order and disjoint."""
-    apart: list[Span] = []
+    separate: list[Span] = []
     for begin_s, end_s in sorted(stood):
-        if apart and begin_s <= apart[-1][1]:
-            apart[-1] = (apart[-1][0], max(end_s, apart[-1][1]))
+        if separate and begin_s <= separate[-1][1]:
+            separate[-1] = (separate[-1][0], max(end_s, separate[-1][1]))
         else:
-            apart.append((begin_s, end_s))
-    return apart
+            separate.append((begin_s, end_s))
+    return separate
 
 
-def both(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
+def both(ours: Sequence[Span], other: Sequence[Span]) -> list[Span]:
     """Return the intersection of two lists of spans, each in order and disjoint."""
-    common, places = [], [0, 0]
-    while places[0] < len(one) and places[1] < len(other):
-        (begin_s, end_s), (others_begin_s, others_end_s) = one[places[0]], other[places[1]]
+    common, indexes = [], [0, 0]
+    while indexes[0] < len(ours) and indexes[1] < len(other):
+        (begin_s, end_s), (others_begin_s, others_end_s) = ours[indexes[0]], other[indexes[1]]
         if min(end_s, others_end_s) > max(begin_s, others_begin_s):
             common.append((max(begin_s, others_begin_s), min(end_s, others_end_s)))
-        places[end_s > others_end_s] += 1
+        indexes[end_s > others_end_s] += 1
     return common
 
 
@@ -180,15 +180,15 @@ def _alive(folder: Path) -> list[float]:
 
 
 def _read(path: Path) -> list[Span]:
-    found = path.read_bytes()
-    whole = len(found) - len(found) % _SPAN.size
-    return [(begin_s, end_s) for begin_s, end_s in _SPAN.iter_unpack(found[:whole])]
+    raw = path.read_bytes()
+    usable_bytes = len(raw) - len(raw) % _SPAN.size
+    return [(begin_s, end_s) for begin_s, end_s in _SPAN.iter_unpack(raw[:usable_bytes])]
 
 
 # ---- the process
 
 
-def _watch(core: int, folder: Path, alive: mmap.mmap, place: int) -> None:
+def _watch(core: int, folder: Path, alive: mmap.mmap, slot: int) -> None:
     """Watch until the process ends."""
     kind = AHEAD if _alone_on(core) else IN_TURN
     with (folder / f"{kind}-{core}").open("ab", buffering=0) as spans:
@@ -198,7 +198,7 @@ def _watch(core: int, folder: Path, alive: mmap.mmap, place: int) -> None:
             now_s = time.monotonic()
             if now_s - due_s > LEAST_S:
                 spans.write(_SPAN.pack(due_s, now_s))
-            _ALIVE.pack_into(alive, place * _ALIVE.size, now_s)
+            _ALIVE.pack_into(alive, slot * _ALIVE.size, now_s)
 
 
 def _alone_on(core: int) -> bool:
@@ -217,8 +217,8 @@ def _main(folder: Path) -> None:
     file.write_bytes(bytes(_ALIVE.size * len(cores)))
     with file.open("r+b") as opened:
         alive = mmap.mmap(opened.fileno(), 0)
-    for place, core in enumerate(cores):
-        threading.Thread(target=_watch, args=(core, folder, alive, place), daemon=True).start()
+    for slot, core in enumerate(cores):
+        threading.Thread(target=_watch, args=(core, folder, alive, slot), daemon=True).start()
     sys.stdin.buffer.read()
 
 

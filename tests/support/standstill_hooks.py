@@ -24,10 +24,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     began_s, ended_s = config.stash[_BEGAN_S], time.monotonic()
     try:
         stood = spans(ended_s)
-    except RuntimeError as gone:
-        terminalreporter.write_line(f"standstills of this machine: {gone}", red=True)
+    except RuntimeError as error:
+        terminalreporter.write_line(f"standstills of this machine: {error}", red=True)
         return
     if stood:
         lasted_s = [end_s - begin_s for begin_s, end_s in stood]
-        told = f"{len(stood)} times, {max(lasted_s):.1f} s at most, {sum(lasted_s):.0f} s in all"
-        terminalreporter.write_line(f"a core of this machine stood still {told} of {ended_s - began_s:.0f} s")
+        summary = f"{len(stood)} times, {max(lasted_s):.1f} s at most, {sum(lasted_s):.0f} s in all"
+        terminalreporter.write_line(
+            f"a core of this machine stood still {summary} of {ended_s - began_s:.0f} s"
+        )

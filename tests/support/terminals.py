@@ -121,14 +121,14 @@ class Terminal:
             output += before
         return output, int(code)
 
-    async def _line(self, before: str) -> str:
+    async def _line(self, prompt: str) -> str:
         """Return the next line. Raise AssertionError with the earlier output if there is none in time."""
         try:
             async with patience(PATIENCE_S):
                 line = await self._stdout.readline()
         except TimeoutError:
             line = b""
-        assert line, before
+        assert line, prompt
         return line.decode()
 
 
@@ -163,16 +163,16 @@ class Reader:
         names = [word for word in block.words if word != "again"]
         terminal = await self._terminal(names[0] if names else "")
         commands = list(typed(block.take()))
-        for at, each in enumerate(commands, 1):
-            if each.command == "^C":
-                await terminal.interrupt(each.shown)
+        for at, command in enumerate(commands, 1):
+            if command.command == "^C":
+                await terminal.interrupt(command.shown)
             elif names and at == len(commands):
-                await terminal.begin(each.command, each.shown)
+                await terminal.begin(command.command, command.shown)
             elif again:
-                await _until(terminal, each)
+                await _until(terminal, command)
             else:
-                output = await terminal.run(each.command)
-                assert shows(output, each.shown), f"{block.place}\n$ {each.command}\n{output}"
+                output = await terminal.run(command.command)
+                assert shows(output, command.shown), f"{block.place}\n$ {command.command}\n{output}"
 
     async def _terminal(self, name: str) -> Terminal:
         if name not in self._terminals:
@@ -180,11 +180,11 @@ class Reader:
         return self._terminals[name]
 
 
-async def _until(terminal: Terminal, each: Typed) -> None:
-    output = await terminal.run(each.command)
+async def _until(terminal: Terminal, command: Typed) -> None:
+    output = await terminal.run(command.command)
     try:
         async with patience(PATIENCE_S):
-            while not shows(output, each.shown):
-                output = await terminal.run(each.command)
+            while not shows(output, command.shown):
+                output = await terminal.run(command.command)
     except TimeoutError:
-        raise AssertionError(f"$ {each.command}\n{output}") from None
+        raise AssertionError(f"$ {command.command}\n{output}") from None

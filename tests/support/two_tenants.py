@@ -63,7 +63,7 @@ TABLES = (
     "tenant_setting",
 )
 _IDS = SystemIds()
-_WHOSE = {"pause": "CASE scope WHEN 'tenant' THEN key ELSE tenant_id END"}
+_TENANT_COLUMN = {"pause": "CASE scope WHEN 'tenant' THEN key ELSE tenant_id END"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,34 +122,36 @@ def _world(database: Database) -> World:
 
 async def two_tenants(database: Database) -> World:
     """Everything there is of tenants, once for each of the two; a data key for THEIRS alone."""
-    made = _world(database)
+    world = _world(database)
     session_id = await a_session(database)
     dead, waiting = {}, NOBODY
-    about_ours = [await _died(made, THEIRS, session_id, key) for key in ("a", "b")]
+    about_ours = [await _died(world, THEIRS, session_id, key) for key in ("a", "b")]
     for tenant in (OURS, THEIRS):
-        dead[tenant] = await _died(made, tenant, session_id)
+        dead[tenant] = await _died(world, tenant, session_id)
         key = "key" if tenant == THEIRS else None
         later = new_job(tenant_id=tenant, group_key="g", delay_s=3600.0, unique_key=key)
-        [stored] = await made.jobs.enqueue([later])
+        [stored] = await world.jobs.enqueue([later])
         waiting = stored.job_id
-        await made.credentials.create(new_credential(ConnectionKey(tenant, "shopify")))
-        await made.audit.append([AuditRecord(_IDS.uuid7(), "act", "ann", tenant)])
-        await made.overrides.put(
+        await world.credentials.create(new_credential(ConnectionKey(tenant, "shopify")))
+        await world.audit.append([AuditRecord(_IDS.uuid7(), "act", "ann", tenant)])
+        await world.overrides.put(
             OverrideKind.DISABLED, OverrideScope(tenant, "shopify", "default"), reason="r", actor="ann"
         )
         for scope in (Scope(ScopeKind.TENANT, tenant), Scope(ScopeKind.GROUP, "g", tenant)):
-            await made.lanes.pause(scope, None, reason="r", by="ann")
-        await made.lanes.set_tenant(TenantShare(tenant, max_running=5))
-        await made.lanes.set_group_cap(GroupCap("g", tenant, 3))
-    await _name_our_connection(made, about_ours)
-    await made.credentials.create(new_credential(THERE._replace(provider="xero")))
-    await made.keys.adopt(DataKey(_IDS.uuid7(), THEIRS, "m", b"wrapped"))
+            await world.lanes.pause(scope, None, reason="r", by="ann")
+        await world.lanes.set_tenant(TenantShare(tenant, max_running=5))
+        await world.lanes.set_group_cap(GroupCap("g", tenant, 3))
+    await _name_our_connection(world, about_ours)
+    await world.credentials.create(new_credential(THERE._replace(provider="xero")))
+    await world.keys.adopt(DataKey(_IDS.uuid7(), THEIRS, "m", b"wrapped"))
     await run(
         database, "UPDATE connection SET created_at = now() - interval '30 min' WHERE tenant_id = $1", THEIRS
     )
-    found = await made.credentials.read(THERE)
-    assert found is not None
-    return replace(made, connection=found.connection, waiting=waiting, dead=dead[THEIRS], our_dead=dead[OURS])
+    credentials = await world.credentials.read(THERE)
+    assert credentials is not None
+    return replace(
+        world, connection=credentials.connection, waiting=waiting, dead=dead[THEIRS], our_dead=dead[OURS]
+    )
 
 
 async def _died(world: World, tenant: str, session_id: UUID, key: str = "key") -> UUID:
@@ -177,12 +179,12 @@ async def _name_our_connection(world: World, dead_letter_ids: list[UUID]) -> Non
 
 async def others(database: Database) -> dict[str, list[str]]:
     """All rows of tables of tenants that are neither OURS nor NEW's, as text."""
-    found = {}
+    rows_by_table = {}
     for table in TABLES:
-        whose = _WHOSE.get(table, "tenant_id")
-        theirs = f"SELECT t::text AS text FROM {table} t WHERE {whose} <> ALL ($1) ORDER BY 1"
-        found[table] = [row["text"] for row in await rows(database, theirs, [OURS, NEW])]
-    return found
+        tenant_column = _TENANT_COLUMN.get(table, "tenant_id")
+        theirs = f"SELECT t::text AS text FROM {table} t WHERE {tenant_column} <> ALL ($1) ORDER BY 1"
+        rows_by_table[table] = [row["text"] for row in await rows(database, theirs, [OURS, NEW])]
+    return rows_by_table
 
 
 # ---- acts ------------------------------------------------------------------------------------------
@@ -190,8 +192,8 @@ async def others(database: Database) -> dict[str, list[str]]:
 DoneAct = Callable[[World], Awaitable[object]]
 
 
-def _names(found: list[Credential]) -> list[tuple[str, ...]]:
-    return [tuple(one.connection.key) for one in found]
+def _names(credentials: list[Credential]) -> list[tuple[str, ...]]:
+    return [tuple(credential.connection.key) for credential in credentials]
 
 
 async def _search_connections(world: World) -> object:
@@ -199,23 +201,23 @@ async def _search_connections(world: World) -> object:
 
 
 async def _read_connection(world: World) -> object:
-    found = await world.credentials.read(HERE._replace(provider="xero"))
-    return found and tuple(found.connection.key)
+    credential = await world.credentials.read(HERE._replace(provider="xero"))
+    return credential and tuple(credential.connection.key)
 
 
 async def _await_grant(world: World) -> object:
-    found = await world.credentials.await_grant(HERE._replace(provider="xero"))
-    return found and found.connection_id
+    grant = await world.credentials.await_grant(HERE._replace(provider="xero"))
+    return grant and grant.connection_id
 
 
 async def _read_for_the_gate(world: World) -> object:
-    found = await world.notes.connection(HERE._replace(provider="xero"))
-    return found and tuple(found.key)
+    connection = await world.notes.connection(HERE._replace(provider="xero"))
+    return connection and tuple(connection.key)
 
 
 async def _age_for_the_gate(world: World) -> object:
-    found = await world.notes.connection(HERE)
-    return found is not None and found.existed_s > 900.0
+    connection = await world.notes.connection(HERE)
+    return connection is not None and connection.existed_s > 900.0
 
 
 async def _connect(world: World) -> object:
@@ -241,8 +243,8 @@ async def _configure(world: World) -> object:
 
 
 async def _revoke(world: World) -> object:
-    who = {"actor": "ann", "reason": "left", "audit_id": _IDS.uuid7()}
-    return await world.credentials.revoke(world.connection.connection_id, OURS, **who)  # type: ignore[arg-type]
+    who_why = {"actor": "ann", "reason": "left", "audit_id": _IDS.uuid7()}
+    return await world.credentials.revoke(world.connection.connection_id, OURS, **who_why)  # type: ignore[arg-type]
 
 
 async def _remove(world: World) -> object:
@@ -251,8 +253,8 @@ async def _remove(world: World) -> object:
 
 
 async def _current_key(world: World) -> object:
-    found = await world.keys.current(OURS)
-    return found and found.tenant
+    key = await world.keys.current(OURS)
+    return key and key.tenant
 
 
 async def _first_key(world: World) -> object:
@@ -264,8 +266,8 @@ async def _trail(world: World) -> object:
 
 
 async def _search_jobs(world: World) -> object:
-    found = await world.jobs.search(state=None, kind=None, tenant_id=OURS, queue=None, limit=99)
-    return {job.tenant_id for job in found}
+    jobs = await world.jobs.search(state=None, kind=None, tenant_id=OURS, queue=None, limit=99)
+    return {job.tenant_id for job in jobs}
 
 
 async def _cancel(world: World) -> object:
@@ -277,19 +279,19 @@ async def _retry(world: World) -> object:
 
 
 async def _search_dead(world: World) -> object:
-    found = await world.dead_letters.search(status=None, category=None, tenant_id=OURS, kind=None, limit=99)
-    return {entry.tenant_id for entry in found}
+    letters = await world.dead_letters.search(status=None, category=None, tenant_id=OURS, kind=None, limit=99)
+    return {entry.tenant_id for entry in letters}
 
 
 async def _find_at_rest(world: World) -> object:
     """THEIRS has an open job of the same key."""
-    found = await world.dead_letters.find(DeadLetterFilter(tenant_id=OURS), limit=99, at_rest=True)
-    return {entry.tenant_id for entry in found}
+    letters = await world.dead_letters.find(DeadLetterFilter(tenant_id=OURS), limit=99, at_rest=True)
+    return {entry.tenant_id for entry in letters}
 
 
 async def _find_dead(world: World) -> object:
-    found = await world.dead_letters.find(DeadLetterFilter(tenant_id=OURS), limit=99)
-    return {entry.tenant_id for entry in found}
+    letters = await world.dead_letters.find(DeadLetterFilter(tenant_id=OURS), limit=99)
+    return {entry.tenant_id for entry in letters}
 
 
 async def _group_dead(world: World) -> object:

@@ -14,12 +14,12 @@ AWAY = StoreUnreachable("postgres", "gone")
 
 
 def test_subscribers_hear_what_comes_after_them_in_order() -> None:
-    bus, heard = EventBus(), []
+    bus, received = EventBus(), []
     bus.emit(AWAY)
-    bus.subscribe(lambda event: heard.append(("first", event)))
-    bus.subscribe(lambda event: heard.append(("second", event)))
+    bus.subscribe(lambda event: received.append(("first", event)))
+    bus.subscribe(lambda event: received.append(("second", event)))
     bus.emit(TICK)
-    assert heard == [("first", TICK), ("second", TICK)]
+    assert received == [("first", TICK), ("second", TICK)]
 
 
 def test_events_are_counted_by_name() -> None:
@@ -30,32 +30,32 @@ def test_events_are_counted_by_name() -> None:
 
 
 def test_unsubscribing_ends_it_even_while_an_event_is_handed_out() -> None:
-    bus, heard = EventBus(), []
+    bus, received = EventBus(), []
 
     def once(event: Event) -> None:
-        heard.append(event)
+        received.append(event)
         leave()
 
     leave = bus.subscribe(once)
-    bus.subscribe(heard.append)
+    bus.subscribe(received.append)
     bus.emit(TICK)
     bus.emit(AWAY)
     leave()
-    assert heard == [TICK, TICK, AWAY]
+    assert received == [TICK, TICK, AWAY]
 
 
 def test_failing_subscriber_is_counted_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    bus, heard = EventBus(), []
+    bus, received = EventBus(), []
 
     def fails(event: Event) -> None:
         raise ValueError("broken")
 
     bus.subscribe(fails)
-    bus.subscribe(heard.append)
+    bus.subscribe(received.append)
     with caplog.at_level(logging.ERROR, "fairlead.assembly.event_bus"):
         bus.emit(TICK)
         bus.emit(TICK)
-    assert heard == [TICK, TICK]
+    assert received == [TICK, TICK]
     assert bus.failures == 2
     assert [record.getMessage() for record in caplog.records] == [
         "a subscriber failed at schedule_fired; only its first failure is logged"

@@ -76,9 +76,9 @@ def test_settings_of_a_connection_are_its_own(rooms: CallComponents) -> None:
 
 def test_another_provider_or_variant_has_others(rooms: CallComponents) -> None:
     kinds = [("shopify", None), ("shopify", "online"), ("stripe", None)]
-    made = [rooms.config_for(connection("acme", {}, provider=name, variant=kind)) for name, kind in kinds]
-    assert len({id(each.rules) for each in made}) == 3
-    assert made[1].rules.levels != made[2].rules.levels
+    configs = [rooms.config_for(connection("acme", {}, provider=name, variant=kind)) for name, kind in kinds]
+    assert len({id(config.rules) for config in configs}) == 3
+    assert configs[1].rules.levels != configs[2].rules.levels
 
 
 def test_invalid_settings_are_refused_with_the_tenants_name(rooms: CallComponents) -> None:

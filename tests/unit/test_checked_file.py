@@ -126,18 +126,18 @@ def test_settings_may_be_read_by_others_as_long_as_they_hold_no_secret(tmp_path:
     with TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         assert load({}, _file(Path(folder), address, 0o644))
-        for held in (secret, hidden):
+        for secret_text in (secret, hidden):
             with pytest.raises(InvalidConfigError, match="others can read it"):
-                load({}, _file(Path(folder), held, 0o644))
+                load({}, _file(Path(folder), secret_text, 0o644))
 
 
 def test_a_profile_that_others_may_write_or_replace_is_a_problem_of_its_own(tmp_path: Path) -> None:
-    for file_mode, folder_mode, said in (
+    for file_mode, folder_mode, expected in (
         (0o666, 0o755, "others can write it"),
         (0o644, 0o777, "others can replace its files"),
         (0o644, 0o1777, "Field required"),
     ):
         tmp_path.chmod(folder_mode)
-        found = read_profile(_file(tmp_path, "", file_mode))
-        assert isinstance(found, list)
-        assert said in str(found)
+        profile = read_profile(_file(tmp_path, "", file_mode))
+        assert isinstance(profile, list)
+        assert expected in str(profile)

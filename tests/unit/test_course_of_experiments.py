@@ -41,14 +41,14 @@ def ran(folder: Path, how: str) -> list[dict[str, Any]]:
     """The lines that are kept after the experiment ran like that, beside those of earlier runs."""
     (folder / "conftest.py").write_text(HOOKS)
     (folder / "test_e03_a.py").write_text(f"how = {how!r}\n{EXPERIMENT}")
-    asked = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(folder)]
     around = os.environ | {"FAIRLEAD_RESULTS": str(folder / "kept"), "PYTHONPATH": str(results.ROOT)}
-    subprocess.run(asked, cwd=folder, env=around, capture_output=True, timeout=60.0, check=False)
+    subprocess.run(command, cwd=folder, env=around, capture_output=True, timeout=60.0, check=False)
     return results.read(folder / "kept")
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "expected"),
     [
         ("no ground", "setup: AssertionError: no ground"),
         ("killed", "begun, and never ended"),
@@ -59,10 +59,10 @@ def ran(folder: Path, how: str) -> list[dict[str, Any]]:
     ],
 )
 @pytest.mark.slow
-def test_experiment_that_does_not_conclude_is_broken(tmp_path: Path, how: str, told: str) -> None:
+def test_experiment_that_does_not_conclude_is_broken(tmp_path: Path, how: str, expected: str) -> None:
     broken = [line for line in ran(tmp_path, how) if line["verdict"] == "broken"]
     assert [(line["id"], line["test"]) for line in broken] == [("E03", "test_E03_a")]
-    assert broken[0]["broken"][0].startswith(told)
+    assert broken[0]["broken"][0].startswith(expected)
 
 
 @pytest.mark.slow

@@ -31,41 +31,41 @@ def a_job(id: str, second: int, ended: float) -> dict[str, Any]:
 
 
 def test_every_run_with_a_record_and_a_job_is_no_harm() -> None:
-    taken = [record(second, str(second)) for second in range(4)]
-    made = [a_job(str(second), second, second + 0.1) for second in range(4)]
-    assert caught_up(TICKS, taken, made) == (0, 0)
-    assert coalesced(TICKS, taken, made) == (0, 0)
-    assert by_a_late_end(taken, made) == 0
+    records = [record(second, str(second)) for second in range(4)]
+    jobs = [a_job(str(second), second, second + 0.1) for second in range(4)]
+    assert caught_up(TICKS, records, jobs) == (0, 0)
+    assert coalesced(TICKS, records, jobs) == (0, 0)
+    assert by_a_late_end(records, jobs) == 0
 
 
 def test_a_run_that_was_missed_is_seen() -> None:
-    taken = [record(second, str(second)) for second in (0, 1, 3)]
-    made = [a_job(str(second), second, second + 0.1) for second in (0, 1, 3)]
-    assert caught_up(TICKS, taken, made) == (1, 0)
-    assert coalesced(TICKS, taken, made) == (1, 0)
-    taken[2]["coalesced"] = 1
-    assert coalesced(TICKS, taken, made) == (0, 0), "it was made up by the next"
+    records = [record(second, str(second)) for second in (0, 1, 3)]
+    jobs = [a_job(str(second), second, second + 0.1) for second in (0, 1, 3)]
+    assert caught_up(TICKS, records, jobs) == (1, 0)
+    assert coalesced(TICKS, records, jobs) == (1, 0)
+    records[2]["coalesced"] = 1
+    assert coalesced(TICKS, records, jobs) == (0, 0), "it was made up by the next"
 
 
 def test_a_run_without_a_job_is_missed_unless_one_was_open() -> None:
-    taken = [record(0, "0"), record(1, None), record(2, "2"), record(3, "3")]
-    made = [a_job("0", 0, 1.5), a_job("2", 2, 2.1), a_job("3", 3, 3.1)]
-    assert coalesced(TICKS, taken, made) == (0, 0)
-    made[0]["finished_at"] = at(-2.0)
-    assert coalesced(TICKS, taken, made) == (1, 0)
+    records = [record(0, "0"), record(1, None), record(2, "2"), record(3, "3")]
+    jobs = [a_job("0", 0, 1.5), a_job("2", 2, 2.1), a_job("3", 3, 3.1)]
+    assert coalesced(TICKS, records, jobs) == (0, 0)
+    jobs[0]["finished_at"] = at(-2.0)
+    assert coalesced(TICKS, records, jobs) == (1, 0)
 
 
 def test_a_late_end_excuses_its_run_and_is_counted() -> None:
-    taken = [record(0, "0"), record(1, None), record(2, "2"), record(3, "3")]
-    made = [a_job("0", 0, 0.5), a_job("2", 2, 2.1), a_job("3", 3, 3.1)]
-    assert coalesced(TICKS, taken, made) == (0, 0)
-    assert by_a_late_end(taken, made) == 1
-    made[0]["finished_at"] = at(1.0)
-    assert by_a_late_end(taken, made) == 0, "it was open at that moment"
+    records = [record(0, "0"), record(1, None), record(2, "2"), record(3, "3")]
+    jobs = [a_job("0", 0, 0.5), a_job("2", 2, 2.1), a_job("3", 3, 3.1)]
+    assert coalesced(TICKS, records, jobs) == (0, 0)
+    assert by_a_late_end(records, jobs) == 1
+    jobs[0]["finished_at"] = at(1.0)
+    assert by_a_late_end(records, jobs) == 0, "it was open at that moment"
 
 
 def test_a_run_taken_twice_is_seen() -> None:
-    taken = [record(second, str(second)) for second in (0, 1, 1, 2, 3)]
-    made = [a_job(str(second), second, second + 0.1) for second in range(4)]
-    assert caught_up(TICKS, taken, made) == (0, 1)
-    assert coalesced(TICKS, taken, made) == (0, 1)
+    records = [record(second, str(second)) for second in (0, 1, 1, 2, 3)]
+    jobs = [a_job(str(second), second, second + 0.1) for second in range(4)]
+    assert caught_up(TICKS, records, jobs) == (0, 1)
+    assert coalesced(TICKS, records, jobs) == (0, 1)

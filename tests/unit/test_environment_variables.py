@@ -72,7 +72,7 @@ def test_strict_mode_refuses_other_variables(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "intended"),
     [
         ("FAIRLEAD_DATABASE_URL", "FAIRLEAD_DATABASE__URL"),
         ("FAIRLEAD_DATABASE.URL", "FAIRLEAD_DATABASE__URL"),
@@ -84,8 +84,8 @@ def test_strict_mode_refuses_other_variables(monkeypatch: pytest.MonkeyPatch) ->
         ("FAIRLEAD_CONFIGS", "FAIRLEAD_CONFIG"),
     ],
 )
-def test_a_variable_that_nearly_equals_a_setting_is_refused_with_its_name(name: str, meant: str) -> None:
-    with pytest.raises(InvalidConfigError, match=f"{meant} is") as refused:
+def test_a_variable_that_nearly_equals_a_setting_is_refused_with_its_name(name: str, intended: str) -> None:
+    with pytest.raises(InvalidConfigError, match=f"{intended} is") as refused:
         load({name: "hunter2hunter2"})
     assert "hunter2" not in str(refused.value)
 

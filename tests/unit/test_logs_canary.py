@@ -97,9 +97,9 @@ def _in_exceptions(canaries: Canaries) -> None:
         "several", [OSError(f"refresh_token={canaries.word()}"), KeyError(canaries.random())]
     )
     logger.error("group", exc_info=group)
-    noted = ValueError("noted")
-    noted.add_note(f"password: '{canaries.word()}'")
-    logger.error("note", exc_info=noted)
+    logged_error = ValueError("noted")
+    logged_error.add_note(f"password: '{canaries.word()}'")
+    logger.error("note", exc_info=logged_error)
     sys.excepthook(ValueError, ValueError(canaries.random()), None)
 
 
@@ -109,8 +109,8 @@ async def _never_retrieved(canaries: Canaries) -> None:
 
     task = asyncio.create_task(fails())
     await asyncio.wait([task])
-    told = asyncio.get_running_loop().call_exception_handler
-    told({"message": "Task exception was never retrieved", "exception": task.exception(), "task": task})
+    report = asyncio.get_running_loop().call_exception_handler
+    report({"message": "Task exception was never retrieved", "exception": task.exception(), "task": task})
 
 
 def logged(format: str, file: Path) -> tuple[Canaries, str]:
@@ -132,8 +132,8 @@ def test_no_canary_comes_out(format: str, tmp_path: Path, capfd: pytest.CaptureF
     canaries, text = logged(format, tmp_path / "log")
     assert canaries.found_in(text) == []
     assert canaries.found_in("".join(capfd.readouterr())) == []
-    for kept in ("store_unreachable", "acme", str(ID), "it failed", "grant_type=refresh_token"):
-        assert kept in text
+    for word in ("store_unreachable", "acme", str(ID), "it failed", "grant_type=refresh_token"):
+        assert word in text
 
 
 def test_without_the_filter_they_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ def line(id: str = "E01", test: str = "test_E01_a", size: str = "full", **more: 
 
 
 def test_a_line_takes_the_place_of_the_one_of_the_same_test(folder: Path) -> None:
-    for each in (line(n=1), line(test="test_E01_b"), line(ablation="x"), line(n=2)):
-        results.keep(each)
-    assert [found.get("n") for found in results.read(folder)] == [2, None, None]
+    for record in (line(n=1), line(test="test_E01_b"), line(ablation="x"), line(n=2)):
+        results.keep(record)
+    assert [row.get("n") for row in results.read(folder)] == [2, None, None]
     assert [path.name for path in folder.iterdir()] == ["E01.json"]
 
 
@@ -36,7 +36,7 @@ def test_smoke_does_not_take_the_place_of_full(folder: Path) -> None:
     results.keep(line(size="smoke", n=1))
     results.keep(line(n=2))
     results.keep(line(size="smoke", n=3))
-    assert [found["n"] for found in results.read(folder)] == [2]
+    assert [row["n"] for row in results.read(folder)] == [2]
 
 
 def test_nothing_is_written_where_nobody_says_where(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,10 @@ def test_more_than_the_limit_counts_where_nothing_excuses_it() -> None:
 
 def runs_of(folder: Path, *lines: tuple[float, int, str, str]) -> Runs:
     """A sink of one job: (time, process, lease, began or effect)."""
-    told = [
+    records = [
         {"t": at, "pid": pid, "lease": lease, "ev": ev, "job": "one", "n": 1} for at, pid, lease, ev in lines
     ]
-    (folder / "sink").write_text("".join(json.dumps(line) + "\n" for line in told))
+    (folder / "sink").write_text("".join(json.dumps(line) + "\n" for line in records))
     return Runs(folder / "sink")
 
 
@@ -114,16 +114,17 @@ def test_the_rate_is_judged_in_each_window_and_an_excuse_holds_at_its_time() -> 
     assert most_over_rate([*rush, *([60.0] * 8)], 2, 10.0, [(49.0, 61.0, 6.0)]) == 6.0
 
 
-@pytest.mark.parametrize(("seen", "missing"), [(0, 2), (30, 2), (100, 0)])
+@pytest.mark.parametrize(("connection_count", "missing"), [(0, 2), (30, 2), (100, 0)])
 def test_a_process_that_was_never_measured_is_no_proof(
-    monkeypatch: pytest.MonkeyPatch, seen: int, missing: int
+    monkeypatch: pytest.MonkeyPatch, connection_count: int, missing: int
 ) -> None:
     monkeypatch.setattr(soak, "HALF_AN_HOUR", True)
-    held: dict[str, float] = {"connections": 5, "dead_tuples": 10}
+    baseline: dict[str, float] = {"connections": 5, "dead_tuples": 10}
     of_process: dict[str, float] = {"rss_mib": 80.0, "descriptors": 20}
     growth = Growth(cast("Any", None), 1, 1.0)
     growth.samples = [
-        {"s": float(s), "changed": s * 100, **held, **(of_process if s < seen else {})} for s in range(100)
+        {"s": float(s), "changed": s * 100, **baseline, **(of_process if s < connection_count else {})}
+        for s in range(100)
     ]
     figures = Figures("E52")
     soak._judge_growth(figures, growth)

@@ -21,7 +21,7 @@ from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLett
 
 def test_dead_letters() -> None:
     assert dead_letter_rules(load({}).settings) == DEFAULT_DEAD_LETTER_RULES
-    given = {
+    values = {
         "FAIRLEAD_DEAD_LETTERS__MAX_REPLAYS": "2",
         "FAIRLEAD_DEAD_LETTERS__REPLAY_WINDOW_S": "7200",
         "FAIRLEAD_DEAD_LETTERS__COOL_DOWN_S": "60",
@@ -30,7 +30,7 @@ def test_dead_letters() -> None:
         "FAIRLEAD_DEAD_LETTERS__NOTICE_BEFORE_S": "1000",
         "FAIRLEAD_RETENTION__DEAD_LETTER_BOUND": "50",
     }
-    assert dead_letter_rules(load(given).settings) == DeadLetterRules(
+    assert dead_letter_rules(load(values).settings) == DeadLetterRules(
         replay_window_s=7200.0,
         max_replays=2,
         cool_down_s=60.0,
@@ -52,9 +52,9 @@ def test_dead_letters_that_cannot_be(name: str, value: str) -> None:
 
 
 def test_retention() -> None:
-    kept = retention(load({}).settings)
-    assert kept.jobs == dict(DEFAULT_RETENTION.jobs)
-    assert (kept.dead_letters_s, kept.dead_letter_bound) == (30 * 86_400.0, 10_000)
+    kept_rules = retention(load({}).settings)
+    assert kept_rules.jobs == dict(DEFAULT_RETENTION.jobs)
+    assert (kept_rules.dead_letters_s, kept_rules.dead_letter_bound) == (30 * 86_400.0, 10_000)
 
 
 def test_the_bound_of_a_header_holds_for_calls_and_token_endpoints() -> None:

@@ -13,7 +13,7 @@ from tests.faults.support.verdicts import Witness
 from tools import results
 
 E01, E03 = ("tests/faults/test_e01_kill_storm.py::test_E01_x", "tests/faults/test_e03_zombie.py::test_E03_x")
-KEPT = {"id": "E01", "test": "test_E01_x", "commit": "abc", "size": "full", "verdict": "holds", "broken": []}
+LINE = {"id": "E01", "test": "test_E01_x", "commit": "abc", "size": "full", "verdict": "holds", "broken": []}
 
 
 def row(witness: Witness, *lines: dict[str, object], id: str = "E01") -> str:
@@ -21,15 +21,16 @@ def row(witness: Witness, *lines: dict[str, object], id: str = "E01") -> str:
 
 
 def test_experiment_that_ran_has_its_figures() -> None:
-    line = KEPT | {"n": 7, "lost": 0, "zeros": ["lost"], "recovery_s": {"p50": 1, "p99": 2.5, "max": 3}}
-    told = row(Witness({E01: "passed"}), line, line | {"recovery_s": {"p99": 1.5}})
+    line = LINE | {"n": 7, "lost": 0, "zeros": ["lost"], "recovery_s": {"p50": 1, "p99": 2.5, "max": 3}}
+    rendered = row(Witness({E01: "passed"}), line, line | {"recovery_s": {"p99": 1.5}})
     assert (
-        " ".join(told.split("storm")[1].split()) == "14 holds lost 0 (3/n = 21 % of 14), recovery p99 2.5 s"
+        " ".join(rendered.split("storm")[1].split())
+        == "14 holds lost 0 (3/n = 21 % of 14), recovery p99 2.5 s"
     )
 
 
 def test_experiment_that_did_not_run_has_its_stored_verdict() -> None:
-    assert "not run this time; kept: holds at abc (full)" in row(Witness(), KEPT)
+    assert "not run this time; kept: holds at abc (full)" in row(Witness(), LINE)
     assert "not run this time; kept: nothing" in row(Witness())
     assert "not run: not built yet: mail" in row(Witness(), id="E49")
 
@@ -43,15 +44,15 @@ def test_a_skipped_one_says_why() -> None:
 @pytest.mark.parametrize(
     ("outcome", "line"),
     [
-        ("failed", KEPT),
-        ("passed", KEPT | {"verdict": "broken", "broken": ["lost = 1"]}),
-        ("passed", KEPT | {"ablation": "x", "verdict": "no violation seen"}),
+        ("failed", LINE),
+        ("passed", LINE | {"verdict": "broken", "broken": ["lost = 1"]}),
+        ("passed", LINE | {"ablation": "x", "verdict": "no violation seen"}),
     ],
 )
 def test_failed_experiment_is_broken(outcome: str, line: dict[str, object]) -> None:
-    told = list(verdicts.table(Witness({E01: outcome, E03: "passed"}), [line]))
-    assert "  BROKEN: test_E01_x" in told[0]
-    assert verdicts.summary(told) == "1 held, 1 broken, 50 not run"
+    table_lines = list(verdicts.table(Witness({E01: outcome, E03: "passed"}), [line]))
+    assert "  BROKEN: test_E01_x" in table_lines[0]
+    assert verdicts.summary(table_lines) == "1 held, 1 broken, 50 not run"
 
 
 def test_the_line_of_a_test_that_ends_before_it_concludes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,9 +114,9 @@ async def test_an_ablation_is_tried_until_it_is_seen(
     figures = report.Figures("E01", ablation, "too many" if ablation else "")
     folders: list[Path] = []
 
-    async def attempt(own: Path) -> None:
-        assert own.is_dir()
-        folders.append(own)
+    async def attempt(folder: Path) -> None:
+        assert folder.is_dir()
+        folders.append(folder)
         figures.holds(len(folders) < seen_in, "too many")
 
     await report.tried(figures, attempt, tmp_path)

@@ -22,7 +22,7 @@ from fairlead.errors import DependencyUnavailableError
     ],
 )
 def test_the_hint_fits_the_cause(error: Exception, words: str) -> None:
-    found = not_done(error)
-    assert isinstance(found, DependencyUnavailableError)
-    assert words in found.hint
-    assert found.reason == ("descriptors" if words == "ulimit -n" else None)
+    translated = not_done(error)
+    assert isinstance(translated, DependencyUnavailableError)
+    assert words in translated.hint
+    assert translated.reason == ("descriptors" if words == "ulimit -n" else None)

@@ -74,7 +74,7 @@ def resolving_to(*addresses: str) -> Any:
 async def test_name_with_a_refused_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = CheckedResolver(PUBLIC)
     monkeypatch.setattr(socket, "getaddrinfo", resolving_to("8.8.8.8", "8.8.4.4"))
-    assert [found["host"] for found in await resolver.resolve("name", 443)] == ["8.8.8.8", "8.8.4.4"]
+    assert [address["host"] for address in await resolver.resolve("name", 443)] == ["8.8.8.8", "8.8.4.4"]
     monkeypatch.setattr(socket, "getaddrinfo", resolving_to("8.8.8.8", "127.0.0.1"))
     with pytest.raises(AddressRefused):
         await resolver.resolve("name", 443)

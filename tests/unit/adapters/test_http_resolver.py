@@ -39,10 +39,10 @@ class NameServers:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServers]:
-    made = NameServers()
-    monkeypatch.setattr(socket, "getaddrinfo", made.getaddrinfo)
-    yield made
-    made.release.set()
+    name_servers = NameServers()
+    monkeypatch.setattr(socket, "getaddrinfo", name_servers.getaddrinfo)
+    yield name_servers
+    name_servers.release.set()
 
 
 async def failure(resolver: CheckedResolver, host: str) -> OSError:

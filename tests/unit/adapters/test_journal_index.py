@@ -118,8 +118,8 @@ def test_the_index_says_where_each_entry_is(tmp_path: Path) -> None:
 
 def test_readers_of_frames_do_not_see_the_index(tmp_path: Path) -> None:
     closed(tmp_path / "f")
-    found = [decode_entry(frame).epoch for frame in frames((tmp_path / "f").read_bytes())]
-    assert found == list(range(20))
+    epochs = [decode_entry(frame).epoch for frame in frames((tmp_path / "f").read_bytes())]
+    assert epochs == list(range(20))
 
 
 def test_an_index_with_a_flipped_or_lost_byte_is_none(tmp_path: Path) -> None:

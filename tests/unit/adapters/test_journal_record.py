@@ -59,8 +59,8 @@ ENDS = [len(encode_entry(THREE[0])) * count for count in range(4)]
 @pytest.mark.parametrize("filler", [b"", bytes(200)], ids=["short", "zeros"])
 def test_cut_at_every_byte(filler: bytes) -> None:
     for length in range(len(DATA)):
-        whole = sum(end <= length for end in ENDS[1:])
-        assert read(DATA[:length] + filler) == THREE[:whole]
+        complete_count = sum(end <= length for end in ENDS[1:])
+        assert read(DATA[:length] + filler) == THREE[:complete_count]
 
 
 def test_every_flipped_bit_costs_one_entry() -> None:

@@ -16,7 +16,7 @@ from fairlead.adapters.local.line_writer import LineWriter
 PATIENCE_S = 10.0
 
 
-def told(count: int) -> bytes:
+def notice(count: int) -> bytes:
     return b"dropped %d\n" % count
 
 
@@ -27,10 +27,10 @@ class Pipe:
         self.read_fd, self.write_fd = os.pipe()
         self.got = b""
 
-    def read_until(self, wanted: bytes) -> bytes:
-        while wanted not in self.got:
+    def read_until(self, expected: bytes) -> bytes:
+        while expected not in self.got:
             chunk = os.read(self.read_fd, 1 << 16)
-            assert chunk, f"the end came before {wanted!r}"
+            assert chunk, f"the end came before {expected!r}"
             self.got += chunk
         return self.got
 
@@ -58,13 +58,13 @@ class Pipe:
 
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
-    made = Pipe()
-    yield made
-    made.close()
+    pipe = Pipe()
+    yield pipe
+    pipe.close()
 
 
 def test_lines_come_out_in_order_and_close_writes_the_rest(pipe: Pipe) -> None:
-    writer = LineWriter(pipe.write_fd, told)
+    writer = LineWriter(pipe.write_fd, notice)
     for number in range(1000):
         assert writer.put(b"%d\n" % number)
     assert writer.flush(PATIENCE_S)
@@ -76,24 +76,24 @@ def test_lines_come_out_in_order_and_close_writes_the_rest(pipe: Pipe) -> None:
 
 
 def test_a_reader_who_stops_costs_lines_and_no_time(pipe: Pipe) -> None:
-    writer = LineWriter(pipe.write_fd, told, max_bytes=10_000)
+    writer = LineWriter(pipe.write_fd, notice, max_bytes=10_000)
     pipe.fill()
     line = b"x" * 99 + b"\n"
-    taken, took_s = 0, []
+    accepted_count, took_s = 0, []
     for _ in range(2000):
         began_s = time.perf_counter()
-        taken += writer.put(line)
+        accepted_count += writer.put(line)
         took_s.append(time.perf_counter() - began_s)
     assert median(took_s) < 0.001
-    assert writer.dropped == 2000 - taken > 0
+    assert writer.dropped == 2000 - accepted_count > 0
     assert not writer.flush(0.01)
     assert not writer.close(0.01), "closing gives up on a stuck reader"
-    said = pipe.read_until(b"dropped %d\n" % writer.dropped)
-    assert said.count(line) == taken
+    output = pipe.read_until(b"dropped %d\n" % writer.dropped)
+    assert output.count(line) == accepted_count
 
 
 def test_dropped_lines_are_reported_before_the_next_line(pipe: Pipe) -> None:
-    writer = LineWriter(pipe.write_fd, told, max_bytes=10)
+    writer = LineWriter(pipe.write_fd, notice, max_bytes=10)
     assert not writer.put(b"much too long\n")
     pipe.read_until(b"dropped 1\n")
     assert writer.put(b"next\n")
@@ -103,7 +103,7 @@ def test_dropped_lines_are_reported_before_the_next_line(pipe: Pipe) -> None:
 
 def test_a_reader_who_is_gone_is_no_error(pipe: Pipe) -> None:
     pipe.close_reader()
-    writer = LineWriter(pipe.write_fd, told)
+    writer = LineWriter(pipe.write_fd, notice)
     for number in range(3):
         writer.put(b"%d\n" % number)
         assert writer.flush(PATIENCE_S)
@@ -114,7 +114,7 @@ def test_a_reader_who_is_gone_is_no_error(pipe: Pipe) -> None:
 def test_a_full_disk_loses_lines_until_there_is_room(pipe: Pipe) -> None:
     """The same descriptor is a full disk first and a working pipe then."""
     full = os.open("/dev/full", os.O_WRONLY) if os.path.exists("/dev/full") else os.open("/", os.O_RDONLY)
-    writer = LineWriter(full, told)
+    writer = LineWriter(full, notice)
     writer.put(b"lost\n")
     writer.put(b"lost too\n")
     assert writer.flush(PATIENCE_S)
@@ -127,7 +127,7 @@ def test_a_full_disk_loses_lines_until_there_is_room(pipe: Pipe) -> None:
 
 def test_a_descriptor_that_somebody_made_non_blocking_loses_nothing(pipe: Pipe) -> None:
     os.set_blocking(pipe.write_fd, False)
-    writer = LineWriter(pipe.write_fd, told)
+    writer = LineWriter(pipe.write_fd, notice)
     line = b"y" * 999 + b"\n"
     reader = threading.Thread(target=pipe.read_until, args=(b"end\n",))
     for _ in range(1000):

@@ -80,18 +80,18 @@ def test_a_pid_that_is_used_again_is_another_process(
 def test_of_what_is_not_here_nothing_is_known(
     processes: LocalProcesses, elsewhere: dict[str, object]
 ) -> None:
-    gone = replace(processes.identity(), pid=2**22 - 3)
-    assert processes.is_dead(gone)
-    assert not processes.is_dead(replace(gone, **elsewhere))  # type: ignore[arg-type]
+    dead_identity = replace(processes.identity(), pid=2**22 - 3)
+    assert processes.is_dead(dead_identity)
+    assert not processes.is_dead(replace(dead_identity, **elsewhere))  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc is Linux's")
 def test_a_hidden_process_is_not_dead(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
     """/proc may hide other people's processes: a missing entry is no proof while the kernel knows the pid."""
-    seen = LocalProcesses(LinuxHost())
+    observer = LocalProcesses(LinuxHost())
     hiding = LocalProcesses(LinuxHost(tmp_path))
-    hiding._identity = seen.identity()
-    assert not hiding.is_dead(identity_of(seen, child.pid))
+    hiding._identity = observer.identity()
+    assert not hiding.is_dead(identity_of(observer, child.pid))
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc is Linux's")
@@ -112,5 +112,5 @@ def test_a_host_that_tells_nothing_proves_nothing(child: subprocess.Popen[bytes]
         def boot_id(self) -> str:
             return ""
 
-    gone = replace(LocalProcesses(Mute()).identity(), pid=2**22 - 3)
-    assert not LocalProcesses(Mute()).is_dead(gone)
+    dead_identity = replace(LocalProcesses(Mute()).identity(), pid=2**22 - 3)
+    assert not LocalProcesses(Mute()).is_dead(dead_identity)

@@ -16,24 +16,24 @@ MIB = 1024 * 1024
 
 async def test_the_clock_goes_on_by_what_is_slept() -> None:
     clock = SystemClock()
-    before = clock.monotonic()
+    before_mono = clock.monotonic()
     await clock.sleep(0.01)
-    assert clock.monotonic() - before >= 0.0099
+    assert clock.monotonic() - before_mono >= 0.0099
 
 
 def test_ids_are_version_7_and_do_not_repeat() -> None:
     ids = SystemIds()
-    made = [ids.uuid7() for _ in range(1000)]
-    assert {(one.version, one.variant) for one in made} == {(7, "specified in RFC 4122")}
-    assert len(set(made)) == 1000
-    assert made == sorted(made), "jobs of one call run in their order"
+    made_ids = [ids.uuid7() for _ in range(1000)]
+    assert {(uuid.version, uuid.variant) for uuid in made_ids} == {(7, "specified in RFC 4122")}
+    assert len(set(made_ids)) == 1000
+    assert made_ids == sorted(made_ids), "jobs of one call run in their order"
 
 
 def test_lease_ids_fit_a_bigint_and_are_no_count() -> None:
-    made = [SystemIds().lease_id() for _ in range(1000)]
-    assert all(0 < lease_id < 2**63 for lease_id in made)
-    assert len(set(made)) == 1000
-    assert max(made) > 2**60
+    lease_ids = [SystemIds().lease_id() for _ in range(1000)]
+    assert all(0 < lease_id < 2**63 for lease_id in lease_ids)
+    assert len(set(lease_ids)) == 1000
+    assert max(lease_ids) > 2**60
 
 
 def test_draws_lie_in_range() -> None:
@@ -45,14 +45,14 @@ def test_draws_lie_in_range() -> None:
 
 def test_more_memory_in_use_is_seen() -> None:
     gauge = SystemMemory()
-    before = gauge.usage()
-    with mmap.mmap(-1, 64 * MIB) as held:  # of its own: an allocator may give what was resident before
-        for page in range(0, len(held), mmap.PAGESIZE):
-            held[page] = 1
-        after = gauge.usage()
-    assert after.used_bytes - before.used_bytes > 48 * MIB
-    assert after.limit_bytes is not None
-    assert 0 < after.share < 1
+    usage_before = gauge.usage()
+    with mmap.mmap(-1, 64 * MIB) as mapping:  # of its own: an allocator may give what was resident before
+        for page in range(0, len(mapping), mmap.PAGESIZE):
+            mapping[page] = 1
+        usage_after = gauge.usage()
+    assert usage_after.used_bytes - usage_before.used_bytes > 48 * MIB
+    assert usage_after.limit_bytes is not None
+    assert 0 < usage_after.share < 1
 
 
 def test_ps_tells_about_the_same() -> None:

@@ -71,9 +71,9 @@ class Judge:
             self.is_ready = False
             raise LimiterUnavailableError("the connection broke")
         now_us = (self._clock.monotonic() + self.ahead_s) * 1e6
-        told = [self._one(now_us, args[0]) for _, args in calls]
+        replies = [self._one(now_us, args[0]) for _, args in calls]
         await self._clock.advance(self.frozen_s)
-        return told
+        return replies
 
     def _one(self, now_us: float, head: bytes) -> Any:
         expected_us, *_, doubted_us, known_us = Struct("<dddddddd").unpack_from(head)
@@ -96,8 +96,8 @@ class Breaking(Judge):
 
     async def run(self, script: object, calls: Sequence[Any], *, asking: bool = False) -> Any:
         self.cut = len(calls) == 1
-        told = await super().run(script, calls, asking=asking)
-        return [told[0], told[1][0]]
+        replies = await super().run(script, calls, asking=asking)
+        return [replies[0], replies[1][0]]
 
 
 def a_node(is_new: Callable[[], bool], clock: ManualClock | None = None) -> Node:
@@ -121,20 +121,20 @@ async def test_new_is_said_once_even_if_the_answer_was_lost() -> None:
 
 
 async def test_whether_it_is_new_is_asked_when_the_server_is_met() -> None:
-    known = [False]
-    node = a_node(lambda: known[0])
-    known[0] = True
+    knows = [False]
+    node = a_node(lambda: knows[0])
+    knows[0] = True
     assert await greeted(node, Line()) == NEW_US
     assert await greeted(a_node(lambda: False), Line()) == 0
 
 
 async def judged(node: Node) -> Any:
     """What becomes of a batch."""
-    (told,) = await node.run([ScriptRun(b"m", 0, ())])
-    return told
+    (reply,) = await node.run([ScriptRun(b"m", 0, ())])
+    return reply
 
 
-async def met(clock: ManualClock) -> tuple[Node, Judge]:
+async def node_and_judge(clock: ManualClock) -> tuple[Node, Judge]:
     """A node that has just heard what time it is on its server."""
     node, judge = a_node(lambda: False, clock), Judge(clock)
     node._idle.append(judge)  # type: ignore[arg-type]
@@ -144,21 +144,21 @@ async def met(clock: ManualClock) -> tuple[Node, Judge]:
     return node, judge
 
 
-@pytest.mark.parametrize("known", [False, True])
-async def test_frozen_process_reports_no_clock_change(known: bool) -> None:
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_frozen_process_reports_no_clock_change(is_known: bool) -> None:
     """An answer that is read late tells little of the time."""
     clock = ManualClock()
     node = a_node(lambda: False, clock)
     judge = Judge(clock)
     node._idle.append(judge)  # type: ignore[arg-type]
-    for frozen_s in (0.01, 60.0, 0.01) if known else (60.0, 0.01):
+    for frozen_s in (0.01, 60.0, 0.01) if is_known else (60.0, 0.01):
         judge.frozen_s = frozen_s
         await judged(node)
         assert judge.told.pop() == (0.0, 0)
 
 
 async def test_a_clock_that_was_set_is_told_once() -> None:
-    node, judge = await met(ManualClock())
+    node, judge = await node_and_judge(ManualClock())
     for ahead_s in (1e9, 1e9, 1e9 + 600, 1e9 + 600, 1e9 - 600, 1e9 - 600):
         judge.ahead_s = ahead_s
         assert await judged(node) == []
@@ -176,7 +176,7 @@ async def test_a_clock_that_was_set_is_told_once() -> None:
 
 
 async def test_a_batch_that_was_held_up_is_sent_again_and_accuses_no_clock() -> None:
-    node, judge = await met(ManualClock())
+    node, judge = await node_and_judge(ManualClock())
     judge.late_s = [3.0]
     assert await judged(node) == []
     assert judge.told == [(3.0, 0), (0.0, 0)]
@@ -185,10 +185,10 @@ async def test_a_batch_that_was_held_up_is_sent_again_and_accuses_no_clock() -> 
 
 
 async def test_a_batch_that_is_held_up_each_time_finds_the_server_away() -> None:
-    node, judge = await met(ManualClock())
+    node, judge = await node_and_judge(ManualClock())
     judge.late_s = [2.5] * TRIES
-    told = await judged(node)
-    assert isinstance(told, LimiterUnavailableError)
+    reply = await judged(node)
+    assert isinstance(reply, LimiterUnavailableError)
     assert judge.told == [(2.5, 0)] * TRIES
     assert await judged(node) == []
 
@@ -196,10 +196,10 @@ async def test_a_batch_that_is_held_up_each_time_finds_the_server_away() -> None
 async def test_an_answer_outlives_the_connection_that_breaks_as_another_call_is_sent_again() -> None:
     """Who was granted a slot has it, and would keep others from it for as long as its lease goes."""
     clock = ManualClock()
-    node, judge = await met(clock)
+    node, judge = await node_and_judge(clock)
     node._idle[:] = [breaking := Breaking(clock)]  # type: ignore[list-item]
-    told, lost = await node.run([ScriptRun(b"m", 0, ()), ScriptRun(b"n", 0, ())])
-    assert told == []
+    reply, lost = await node.run([ScriptRun(b"m", 0, ()), ScriptRun(b"n", 0, ())])
+    assert reply == []
     assert isinstance(lost, LimiterUnavailableError)
     assert (judge.judged, breaking.judged) == (0, 2)
     assert node._offset_us is None, "as behind every connection that was lost"
@@ -207,7 +207,7 @@ async def test_an_answer_outlives_the_connection_that_breaks_as_another_call_is_
 
 async def test_a_clock_that_was_set_is_found_behind_a_batch_that_was_held_up() -> None:
     """The answer to a late batch tells, too, where the clock is further ahead than it was late."""
-    node, judge = await met(ManualClock())
+    node, judge = await node_and_judge(ManualClock())
     judge.late_s, judge.ahead_s = [3.0], judge.ahead_s + 600
     assert await judged(node) == []
     assert judge.told == [(603, 0), (600, 1)]
@@ -216,7 +216,7 @@ async def test_a_clock_that_was_set_is_found_behind_a_batch_that_was_held_up() -
 async def test_clock_change_found_by_another_process_is_not_reported_again() -> None:
     """Else each process would empty the buckets with its first batch after the jump, be it hours later."""
     clock = ManualClock()
-    (first, judge), second = await met(clock), a_node(lambda: False, clock)
+    (first, judge), second = await node_and_judge(clock), a_node(lambda: False, clock)
     await second._greet(judge)  # type: ignore[arg-type]
     judge.ahead_s += 600
     assert await judged(first) == []
@@ -231,7 +231,7 @@ async def test_clock_change_found_by_another_process_is_not_reported_again() -> 
 
 async def test_clock_change_is_reported_after_a_loss_of_data() -> None:
     """The birth that counts is the one heard of last."""
-    node, judge = await met(ManualClock())
+    node, judge = await node_and_judge(ManualClock())
     judge.birth_us = 5.0
     await judged(node)
     judge.ahead_s += 600
@@ -241,7 +241,7 @@ async def test_clock_change_is_reported_after_a_loss_of_data() -> None:
 
 async def test_after_a_connection_was_lost_the_time_is_asked_anew() -> None:
     """Our machine may have slept, and its clock stood still: nobody set the server's."""
-    node, judge = await met(ManualClock())
+    node, judge = await node_and_judge(ManualClock())
     judge.cut = True
     with pytest.raises(LimiterUnavailableError):
         await judged(node)
@@ -253,7 +253,7 @@ async def test_after_a_connection_was_lost_the_time_is_asked_anew() -> None:
 
 
 async def test_another_connection_beside_the_first_overlooks_no_clock_that_was_set() -> None:
-    node, judge = await met(ManualClock())
+    node, judge = await node_and_judge(ManualClock())
     judge.ahead_s += 600
     await node._greet(judge)  # type: ignore[arg-type]
     await judged(node)
@@ -263,7 +263,7 @@ async def test_another_connection_beside_the_first_overlooks_no_clock_that_was_s
 async def test_clocks_that_drift_apart_overnight_are_not_set() -> None:
     """Two of them may each be kept right, and not by the same time."""
     clock = ManualClock()
-    node, judge = await met(clock)
+    node, judge = await node_and_judge(clock)
     await clock.advance(10 * 3600.0)
     judge.ahead_s += 3
     assert await judged(node) == []
@@ -273,7 +273,7 @@ async def test_clocks_that_drift_apart_overnight_are_not_set() -> None:
 async def test_for_how_long_the_time_is_known_counts_from_when_it_was_learned() -> None:
     """Who has it from a clock that was set is no witness of what it was before."""
     clock = ManualClock()
-    node, judge = await met(clock)
+    node, judge = await node_and_judge(clock)
     known_s = []
     for ahead_s in (0, 0, 600, 0):
         await clock.advance(40.0)

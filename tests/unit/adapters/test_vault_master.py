@@ -63,10 +63,10 @@ def test_every_random_key_comes_back(key: bytes) -> None:
 
 
 def test_a_generated_key_is_usable_and_named_by_its_fingerprint() -> None:
-    one, other = generate(), generate()
-    assert one != other
-    [key] = parse_keys(one, "here")
-    assert one.startswith(f"{key.master_id}:")
+    first, other = generate(), generate()
+    assert first != other
+    [key] = parse_keys(first, "here")
+    assert first.startswith(f"{key.master_id}:")
     assert repr(key) == f"MasterKey('{key.master_id}')"
 
 

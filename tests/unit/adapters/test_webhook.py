@@ -57,11 +57,11 @@ class Receiver:
 
 @asynccontextmanager
 async def receiver(answer: Answer) -> AsyncIterator[Receiver]:
-    made = Receiver(answer)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hooks"
+    receiver = Receiver(answer)
+    server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0)
+    receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hooks"
     try:
-        yield made
+        yield receiver
     finally:
         server.close()
 
@@ -158,17 +158,17 @@ async def test_redirects_are_not_followed() -> None:
 
 
 async def test_a_slow_or_endless_body_is_not_waited_for() -> None:
-    gone = asyncio.Event()
+    disconnected = asyncio.Event()
 
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmore\r\n")
         await writer.drain()
         await reader.read()  # until the sender hangs up
-        gone.set()
+        disconnected.set()
 
     async with receiver(endless) as to, asyncio.timeout(5):
         await send(to.url)
-        await gone.wait()
+        await disconnected.wait()
 
 
 async def test_a_receiver_that_does_not_answer_is_given_up_after_the_deadline() -> None:
@@ -235,6 +235,6 @@ async def test_a_secret_that_cannot_be_used_does_not_start() -> None:
 async def test_nothing_that_goes_wrong_repeats_the_secret_or_the_address() -> None:
     for answer in (status("500 Oops"), answering("nonsense")):
         error, to = await failure(answer)
-        said = "".join(traceback.format_exception(error))
-        assert "QUJD" not in said
-        assert to.url not in said
+        text = "".join(traceback.format_exception(error))
+        assert "QUJD" not in text
+        assert to.url not in text

@@ -31,14 +31,14 @@ class Vendor:
         self.waits: list[int] = []
         self.most = 3
 
-    async def send(self, chosen: list[Any]) -> Response:
-        self.sent.append(chosen)
+    async def send(self, items: list[Any]) -> Response:
+        self.sent.append(items)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         verdict = classify(self.rules, answer, now_epoch_s=None)
-        came = CallResult(HttpResponse(answer.status, {}, b"", 0.0), answer, verdict, 1, 0.0)
-        return Response(came, tenant="acme", provider="shop")
+        result = CallResult(HttpResponse(answer.status, {}, b"", 0.0), answer, verdict, 1, 0.0)
+        return Response(result, tenant="acme", provider="shop")
 
     async def may_go_on(self, verdict: Verdict, attempt: int) -> bool:
         self.waits.append(attempt)
@@ -48,8 +48,8 @@ class Vendor:
         return await retry_failed(items, self.send, str, self.may_go_on)
 
 
-def statuses(*told: int) -> RawResponse:
-    return RawResponse(207, body={"items": [{"status": status} for status in told]})
+def statuses(*codes: int) -> RawResponse:
+    return RawResponse(207, body={"items": [{"status": status} for status in codes]})
 
 
 async def test_207_with_1_of_3_failed_sends_one_item_again() -> None:
@@ -63,7 +63,7 @@ async def test_permanently_failed_item_is_not_sent_again() -> None:
     vendor = Vendor("generic_oauth2", statuses(422, 503, 429), statuses(200, 422))
     result = await vendor.batch(["a", "b", "c"])
     assert vendor.sent == [["a", "b", "c"], ["b", "c"]]
-    assert [(each.item, each.failure.code) for each in result.failed] == [("a", "422"), ("c", "422")]
+    assert [(failure.item, failure.failure.code) for failure in result.failed] == [("a", "422"), ("c", "422")]
     assert not result.complete
 
 
@@ -72,7 +72,7 @@ async def test_the_tries_have_an_end() -> None:
     vendor.most = 2
     result = await vendor.batch(["a"])
     assert (len(vendor.sent), vendor.waits) == (3, [0, 1, 2])
-    assert [each.item for each in result.failed] == ["a"]
+    assert [failure.item for failure in result.failed] == ["a"]
 
 
 async def test_salesforce_composites_tell_by_place() -> None:
@@ -88,7 +88,7 @@ async def test_a_name_of_several_items_tells_none_of_them() -> None:
     vendor = Vendor("hubspot", RawResponse(207, body={"results": [{"id": "7"}], "errors": [failed]}))
     result = await vendor.batch([7, 7])
     assert vendor.sent == [[7, 7]]
-    assert (result.complete, result.failed, [each.ref for each in result.unmatched_failures]) == (
+    assert (result.complete, result.failed, [failure.ref for failure in result.unmatched_failures]) == (
         False,
         [],
         ["7"],
@@ -102,8 +102,8 @@ async def test_hubspot_tells_by_name() -> None:
     ]
     vendor = Vendor("hubspot", RawResponse(207, body={"results": [], "errors": errors}))
     result = await vendor.batch([7, 8])
-    assert [each.item for each in result.failed] == [7]
-    assert [each.ref for each in result.unmatched_failures] == ["9"], "it is none that was sent"
+    assert [failure.item for failure in result.failed] == [7]
+    assert [failure.ref for failure in result.unmatched_failures] == ["9"], "it is none that was sent"
 
 
 async def test_user_errors_of_shopify_tell_by_the_place_in_their_path() -> None:
@@ -116,7 +116,7 @@ async def test_user_errors_of_shopify_tell_by_the_place_in_their_path() -> None:
     vendor = Vendor("shopify", RawResponse(200, body=first), RawResponse(200, body=done))
     result = await vendor.batch(["a", "b", "c"])
     assert vendor.sent == [["a", "b", "c"], ["c"]]
-    assert [(each.item, each.failure.code) for each in result.failed] == [("b", "TOO_LONG")]
+    assert [(failure.item, failure.failure.code) for failure in result.failed] == [("b", "TOO_LONG")]
 
 
 async def test_a_first_call_that_fails_raises_and_a_later_one_does_not_undo_what_was_done() -> None:
@@ -131,7 +131,7 @@ async def test_a_first_call_that_fails_raises_and_a_later_one_does_not_undo_what
             await Vendor("generic_oauth2", error).batch(["a"])
         vendor = Vendor("generic_oauth2", statuses(200, 503), error)
         result = await vendor.batch(["a", "b"])
-        assert (result.error, [each.item for each in result.failed]) == (error, ["b"])
+        assert (result.error, [failure.item for failure in result.failed]) == (error, ["b"])
 
 
 async def test_a_207_that_cannot_be_read_is_not_complete() -> None:

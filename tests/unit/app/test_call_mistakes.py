@@ -117,15 +117,15 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 ]
 
 
-async def asked(wire: Wire, way: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+async def call_method(wire: Wire, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
     api: Any = client(wire)
-    if way == "paginate":
+    if method == "paginate":
         assert [item async for item in api.paginate(*arguments, **options)] == [1]
-    elif way == "bulk":
+    elif method == "bulk":
         async with api.bulk(*arguments, **options):
             pytest.fail("it was begun")
     else:
-        await getattr(api, way)(*arguments, **options)
+        await getattr(api, method)(*arguments, **options)
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,19 @@ async def asked(wire: Wire, way: str, arguments: tuple[Any, ...], options: dict[
 async def test_an_option_of_a_wrong_type_is_told(name: str, value: Any, why: str) -> None:
     wire = Wire()
     with pytest.raises(InvalidInputError, match=why):
-        await asked(wire, "get", ("/a",), {name: value})
+        await call_method(wire, "get", ("/a",), {name: value})
     assert wire.sent == []
 
 
 @pytest.mark.parametrize(
-    ("way", "arguments", "options", "why"), CALLS, ids=[f"{c[0]}-{n}" for n, c in enumerate(CALLS)]
+    ("method", "arguments", "options", "why"), CALLS, ids=[f"{c[0]}-{n}" for n, c in enumerate(CALLS)]
 )
 async def test_a_call_that_is_none_is_told(
-    way: str, arguments: tuple[Any, ...], options: dict[str, Any], why: str
+    method: str, arguments: tuple[Any, ...], options: dict[str, Any], why: str
 ) -> None:
     wire = Wire()
     with pytest.raises(InvalidInputError, match=why):
-        await asked(wire, way, arguments, options)
+        await call_method(wire, method, arguments, options)
     assert wire.sent == []
 
 
@@ -168,8 +168,10 @@ async def test_another_library_says_truly_whether_it_may_be_sent_twice() -> None
 @pytest.mark.parametrize("body", ["json", "data", "content"])
 async def test_none_is_no_body(body: str) -> None:
     wire = Wire()
-    await asked(wire, "post", ("/a",), {body: None})
-    await asked(wire, "post", ("/a",), {body: None, "content": b"null"} if body != "content" else {"json": 0})
+    await call_method(wire, "post", ("/a",), {body: None})
+    await call_method(
+        wire, "post", ("/a",), {body: None, "content": b"null"} if body != "content" else {"json": 0}
+    )
     assert [(call.body, dict(call.headers)) for call in wire.sent] == [
         (None, {}),
         (b"null", {}) if body != "content" else (b"0", {"content-type": "application/json"}),
@@ -181,10 +183,10 @@ async def test_none_is_as_if_it_were_not_said() -> None:
     most = dict.fromkeys(
         ("params", "headers", "api", "cost", "operation", "priority", "wait_s", "deadline_s", "idempotent")
     )
-    await asked(wire, "graphql", ("{ a }",), {**most, "json": None})
-    await asked(wire, "graphql", ("{ a }",), {})
-    await asked(wire, "soap", ("get", "<a/>"), most)
-    await asked(wire, "soap", ("get", "<a/>"), {})
+    await call_method(wire, "graphql", ("{ a }",), {**most, "json": None})
+    await call_method(wire, "graphql", ("{ a }",), {})
+    await call_method(wire, "soap", ("get", "<a/>"), most)
+    await call_method(wire, "soap", ("get", "<a/>"), {})
     assert wire.sent[0] == wire.sent[1]
     assert (wire.sent[0].api, wire.sent[0].idempotent) == ("graphql", True)
     assert wire.sent[2] == wire.sent[3]
@@ -196,7 +198,7 @@ async def test_none_is_as_if_it_were_not_said() -> None:
 async def test_an_enum_of_texts_or_numbers_is_what_it_stands_for() -> None:
     wire = Wire()
     many = {"status": Word.OPEN, "page": Number.ONE, "ids": (Word.OPEN, Number.ONE, 1.5)}
-    await asked(wire, "get", ("/a",), {"params": many, "headers": {"X-Status": Word.OPEN}})
+    await call_method(wire, "get", ("/a",), {"params": many, "headers": {"X-Status": Word.OPEN}})
     (call,) = wire.sent
     assert call.url == "https://api.stripe.com/v1/a?status=open&page=1&ids=open&ids=1&ids=1.5"
     assert f"{call.headers['x-status']}" == "open"
@@ -206,7 +208,7 @@ async def test_an_enum_of_texts_or_numbers_is_what_it_stands_for() -> None:
 async def test_bytes_in_all_their_forms_are_a_body() -> None:
     wire = Wire()
     for body in (b"ab", bytearray(b"ab"), memoryview(b"ab"), "ab"):
-        await asked(wire, "post", ("/a",), {"content": body})
+        await call_method(wire, "post", ("/a",), {"content": body})
     assert [call.body for call in wire.sent] == [b"ab"] * 4
     assert {type(call.body) for call in wire.sent} == {bytes}
 
@@ -218,8 +220,8 @@ NOTION = CredentialHeader(fixed={"Notion-Version": "2022-06-28"})
 
 @pytest.mark.parametrize("name", ["Notion-Version", "notion-version", "NOTION-VERSION"])
 def test_a_header_that_the_profile_has_is_sent_once(name: str) -> None:
-    own = headers_of({name: "2025-09-03", "X-A": "b"}, {}, NOTION)
-    assert {**NOTION.fixed, **own} == {"Notion-Version": "2025-09-03", "x-a": "b"}
+    headers = headers_of({name: "2025-09-03", "X-A": "b"}, {}, NOTION)
+    assert {**NOTION.fixed, **headers} == {"Notion-Version": "2025-09-03", "x-a": "b"}
 
 
 def test_the_credential_is_not_given_by_hand() -> None:

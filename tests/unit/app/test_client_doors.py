@@ -19,7 +19,7 @@ NONE: Any = None
 DOORS = ("get", "graphql", "soap", "stream", "paginate", "bulk")
 
 
-class Asked(World):
+class AnsweringWorld(World):
     """Its database takes *reads_s* to tell of a connection, of which nothing is remembered."""
 
     reads_s = 90.0
@@ -57,7 +57,7 @@ async def through(door: str, api: Any, deadline_s: float) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_no_door_waits_for_the_connection_past_the_deadline(door: str) -> None:
-    world = Asked([answer(200)])
+    world = AnsweringWorld([answer(200)])
     with pytest.raises(DeadlineExceededError, match="connection"):
         await through(door, client(world), 4.0)
     assert (world.clock.monotonic(), world.sent) == (4.0, [])
@@ -66,7 +66,7 @@ async def test_no_door_waits_for_the_connection_past_the_deadline(door: str) -> 
 @pytest.mark.parametrize("door", [door for door in DOORS if door != "bulk"])
 async def test_wait_for_the_database_counts_against_the_deadline(door: str) -> None:
     """Read twice, 3 s each: the second read has but a second left."""
-    world = Asked([answer(200)])
+    world = AnsweringWorld([answer(200)])
     world.reads_s = 3.0
     with pytest.raises(DeadlineExceededError, match="connection"):
         await through(door, client(world), 4.0)
@@ -74,7 +74,7 @@ async def test_wait_for_the_database_counts_against_the_deadline(door: str) -> N
 
 
 async def test_call_without_a_deadline_waits_for_a_minute() -> None:
-    world = Asked([])
+    world = AnsweringWorld([])
     with pytest.raises(DeadlineExceededError, match="connection"):
         async with client(world):
             pytest.fail("it was entered")
@@ -83,21 +83,21 @@ async def test_call_without_a_deadline_waits_for_a_minute() -> None:
 
 def test_a_deadline_that_is_none_is_no_deadline_of_a_list() -> None:
     with pytest.raises(InvalidInputError, match="deadline_s"):
-        client(Asked([])).paginate("/items", deadline_s=0.0)
+        client(AnsweringWorld([])).paginate("/items", deadline_s=0.0)
 
 
 async def test_batch_reports_its_done_items_when_the_database_hangs() -> None:
-    told = b'{"items": [{"status": 200}, {"status": 503}]}'
-    world = Asked([answer(207, told)])
+    raw = b'{"items": [{"status": 200}, {"status": 503}]}'
+    world = AnsweringWorld([answer(207, raw)])
     world.reads_s = 0.0
     api = client(world)
 
-    async def send(_chosen: list[str]) -> Response:
+    async def send(_items: list[str]) -> Response:
         response = await api.post("https://api.stripe.com/v1/items", json=[])
         world.reads_s = 90.0
         return response
 
     result = await api.batch(["a", "b"], send, item_id=str)
-    assert [each.item for each in result.failed] == ["b"]
+    assert [failure.item for failure in result.failed] == ["b"]
     assert isinstance(result.error, DeadlineExceededError)
     assert (len(result.responses), world.clock.monotonic()) == (1, 60.0)

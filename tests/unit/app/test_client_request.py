@@ -82,10 +82,10 @@ class Wire:
 
     async def send(self, call: Call) -> CallResult:
         self.sent.append(call)
-        return came(b'{"data": [], "has_more": false}')
+        return call_result(b'{"data": [], "has_more": false}')
 
-    async def pages(self, _key: Any, fetch: Any, way: Pages, first: Any) -> AsyncIterator[Page]:
-        self.ways.append(way)
+    async def pages(self, _key: Any, fetch: Any, pagination: Pages, first: Any) -> AsyncIterator[Page]:
+        self.ways.append(pagination)
         await fetch(first)
         yield Page([1], first)
 
@@ -94,32 +94,32 @@ def client(wire: Wire) -> Client:
     return Client(KEY, wire, lambda _name, _variant: STRIPE, None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("way", ["request", "get", "delete", "graphql", "soap", "stream", "paginate"])
-async def test_no_way_of_a_call_lets_an_unknown_option_pass(way: str) -> None:
+@pytest.mark.parametrize("method", ["request", "get", "delete", "graphql", "soap", "stream", "paginate"])
+async def test_no_way_of_a_call_lets_an_unknown_option_pass(method: str) -> None:
     wire = Wire()
     with pytest.raises(InvalidInputError, match="repeatible"):
-        await made(client(wire), way, {"repeatible": False})
+        await call_method(client(wire), method, {"repeatible": False})
     assert wire.sent == []
 
 
-async def made(api: Any, way: str, options: dict[str, Any]) -> None:
-    if way == "stream":
+async def call_method(api: Any, method: str, options: dict[str, Any]) -> None:
+    if method == "stream":
         async with api.stream("GET", "/a", **options):
             pytest.fail("it was begun")
-    elif way == "paginate":
+    elif method == "paginate":
         api.paginate("/a", **options)
     else:
-        before = {"request": ("GET", "/a"), "graphql": ("{ a }",), "soap": ("get", "<a/>")}
-        await getattr(api, way)(*before.get(way, ("/a",)), **options)
+        positional_args = {"request": ("GET", "/a"), "graphql": ("{ a }",), "soap": ("get", "<a/>")}
+        await getattr(api, method)(*positional_args.get(method, ("/a",)), **options)
 
 
-@pytest.mark.parametrize("way", ["graphql", "soap", "paginate"])
+@pytest.mark.parametrize("method", ["graphql", "soap", "paginate"])
 @pytest.mark.parametrize("body", ["json", "data", "content"])
-async def test_no_body_is_left_out_in_silence(way: str, body: str) -> None:
+async def test_no_body_is_left_out_in_silence(method: str, body: str) -> None:
     wire = Wire()
-    options: dict[str, Any] = {"query": "{ a }"} if way == "paginate" else {}
+    options: dict[str, Any] = {"query": "{ a }"} if method == "paginate" else {}
     with pytest.raises(InvalidInputError, match=f"the body itself, and {body} is another"):
-        await made(client(wire), way, {**options, body: b"" if body == "content" else {}})
+        await call_method(client(wire), method, {**options, body: b"" if body == "content" else {}})
     assert wire.sent == []
 
 
@@ -163,14 +163,14 @@ def test_a_form_is_written_as_a_query_is() -> None:
     assert headers == {"content-type": "application/x-www-form-urlencoded"}
 
 
-@pytest.mark.parametrize("given", ["a=1", [("a", "1")], 7])
-def test_data_or_params_without_a_mapping_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("payload", ["a=1", [("a", "1")], 7])
+def test_data_or_params_without_a_mapping_are_refused(payload: Any) -> None:
     with pytest.raises(InvalidInputError, match="data must be a mapping"):
-        body_of({"data": given})
+        body_of({"data": payload})
     with pytest.raises(InvalidInputError, match="params must be a mapping"):
-        full_url("https://api.example.com", "/a", given)
+        full_url("https://api.example.com", "/a", payload)
     with pytest.raises(InvalidInputError, match="params must be a mapping"):
-        client(Wire()).paginate("/a", params=given)
+        client(Wire()).paginate("/a", params=payload)
 
 
 def test_plain_params_are_idempotent() -> None:
@@ -181,14 +181,14 @@ def test_plain_params_are_idempotent() -> None:
 # ---- answers ---------------------------------------------------------------------------------------
 
 
-def came(body: bytes, **headers: tuple[str, ...]) -> CallResult:
+def call_result(body: bytes, **headers: tuple[str, ...]) -> CallResult:
     reply = parse_response(200, headers, body)
     answer = HttpResponse(200, headers, body, 0.0)
     return CallResult(answer, reply, classify(rules_of(STRIPE), reply, now_epoch_s=None), 2, 0.0)
 
 
 def test_headers_are_found_however_their_names_are_written() -> None:
-    response = Response(came(b"{}", link=("a", "b")), tenant="acme", provider="stripe")
+    response = Response(call_result(b"{}", link=("a", "b")), tenant="acme", provider="stripe")
     assert response.headers["Link"] == response.headers["link"] == response.headers.get("LINK") == "a, b"
     assert "X-None" not in response.headers
     assert response.headers == {"link": "a, b"}
@@ -211,32 +211,32 @@ class Lines:
 
 
 async def test_an_answer_that_cannot_be_read_was_sent_and_is_no_wrong_call() -> None:
-    response = Response(came(b"<p>sorry</p>"), tenant="acme", provider="stripe")
-    broken = Response(came(b"<p>sorry"), tenant="acme", provider="stripe")
+    response = Response(call_result(b"<p>sorry</p>"), tenant="acme", provider="stripe")
+    broken = Response(call_result(b"<p>sorry"), tenant="acme", provider="stripe")
     streamed = StreamedResponse(Lines(), tenant="acme", provider="stripe")
 
     async def lines() -> None:
         _ = [line async for line in streamed.aiter_lines(longest_bytes=10)]
 
-    told: list[CallFailedError] = []
+    errors: list[CallFailedError] = []
     with pytest.raises(ResponseDecodingError) as failed:
         response.json()
-    told.append(failed.value)
+    errors.append(failed.value)
     assert (failed.value.response, failed.value.attempts) == (response._result.response, 2)
     with pytest.raises(ResponseDecodingError) as failed:
         _ = broken.xml
-    told.append(failed.value)
+    errors.append(failed.value)
     with pytest.raises(ResponseDecodingError) as failed:
         await lines()
-    told.append(failed.value)
-    assert [error.reason for error in told] == ["not_json", "not_xml", "line_too_long"]
-    for error in told:
+    errors.append(failed.value)
+    assert [error.reason for error in errors] == ["not_json", "not_xml", "line_too_long"]
+    for error in errors:
         assert (error.sent, error.retryable, error.http_status) == (True, False, 502)
         assert error.category == "permanent_request", "a job that ran again would send the call again"
 
 
 async def test_an_empty_batch_is_complete() -> None:
-    async def send(_chosen: Sequence[int]) -> Response:
+    async def send(_items: Sequence[int]) -> Response:
         raise AssertionError("there is nothing to send")
 
     async def may_go_on(*_: object) -> bool:

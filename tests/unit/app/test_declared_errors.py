@@ -20,7 +20,7 @@ def test_transient_exceptions_are_declared_as_a_tuple_of_classes(fl: Fairlead) -
 
 
 async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: Fairlead) -> None:
-    seen: list[tuple[str, str]] = []
+    conversions: list[tuple[str, str]] = []
 
     @fl.on_error
     def is_broken(error: Exception, ctx: JobContext) -> None:
@@ -28,7 +28,7 @@ async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: F
 
     @fl.on_error
     def report(error: Exception, ctx: JobContext) -> None:
-        seen.append((repr(error), ctx.tenant))
+        conversions.append((repr(error), ctx.tenant))
 
     @fl.job(retry=1)
     async def breaks(ctx: JobContext) -> None:
@@ -48,6 +48,6 @@ async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: F
     async with MemoryFairlead(fl) as memory:
         await breaks.enqueue(tenant="acme")
         await memory.drain()
-        assert seen == [("KeyError('price')", "acme")]
+        assert conversions == [("KeyError('price')", "acme")]
         with pytest.raises(InvalidConfigError, match="on_error comes too late"):
             fl.on_error(report)

@@ -33,7 +33,7 @@ def call(url: str, *headers: tuple[str, str], provider: str = "openai", **endpoi
 
 
 def test_the_librarys_own_credential_and_framing_are_left_out() -> None:
-    made = call(
+    prepared = call(
         "https://api.openai.com/v1/models",
         ("Authorization", "Bearer placeholder"),
         ("host", "api.openai.com"),
@@ -44,14 +44,14 @@ def test_the_librarys_own_credential_and_framing_are_left_out() -> None:
         ("x-a", "1"),
         ("X-A", "2"),
     )
-    assert made.headers == {"openai-organization": "org", "x-a": "1, 2"}
-    made = call(
+    assert prepared.headers == {"openai-organization": "org", "x-a": "1, 2"}
+    prepared = call(
         "https://api.anthropic.com/v1/models",
         ("x-api-key", "placeholder"),
         ("anthropic-version", "2030-01-01"),
         provider="anthropic",
     )
-    assert made.headers == {"anthropic-version": "2030-01-01"}, "the library knows which one it speaks"
+    assert prepared.headers == {"anthropic-version": "2030-01-01"}, "the library knows which one it speaks"
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_the_api_whose_address_it_is_below_has_its_limits(url: str, api: str) ->
 
 
 def test_its_deadline_is_what_was_told_or_a_long_one_of_the_library() -> None:
-    told = ((5.0, 600.0), (None, 600.0), (None, 5.0), (None, None))
-    assert [deadline_of(*each) for each in told] == [5.0, 600.0, None, None]
+    timeouts = ((5.0, 600.0), (None, 600.0), (None, 5.0), (None, None))
+    assert [deadline_of(*timeout) for timeout in timeouts] == [5.0, 600.0, None, None]
 
 
 @pytest.mark.parametrize("name", ["httpx", "httpx2"])
@@ -121,8 +121,8 @@ class Failure(Chunks):
 class Pipe:
     """A pipeline that gives *came*, or raises it."""
 
-    def __init__(self, came: Chunks | Exception) -> None:
-        self._came = came
+    def __init__(self, chunks: Chunks | Exception) -> None:
+        self._came = chunks
         self.inside = False
         self.go_on = asyncio.Event()
         self.go_on.set()

@@ -41,7 +41,7 @@ def test_the_kind_is_the_functions_name_unless_it_is_given(fl: Fairlead) -> None
     async def called(ctx: JobContext) -> None: ...
 
     @fl.job("by.place")
-    async def one(ctx: JobContext) -> None: ...
+    async def noop(ctx: JobContext) -> None: ...
 
     @fl.job(kind="by.name", queue="slow", timeout_s=5, priority="urgent", group="shared", retry=0)
     def two(ctx: JobContext) -> None: ...
@@ -49,15 +49,15 @@ def test_the_kind_is_the_functions_name_unless_it_is_given(fl: Fairlead) -> None
     assert [handler.kind for handler in fl.handlers] == ["bare", "called", "by.place", "by.name"]
     assert (bare.__name__, bare.__doc__) == ("bare", "What it does.")
     assert (two.queue, two.priority, two.group) == ("slow", Priority.URGENT, "shared")
-    assert (two.handler.timeout_s, one.handler.timeout_s) == (5, 60)
-    assert one.handler.retry is DEFAULT_POLICY
+    assert (two.handler.timeout_s, noop.handler.timeout_s) == (5, 60)
+    assert noop.handler.retry is DEFAULT_POLICY
     assert "by.name" in repr(two)
 
 
 async def test_the_decorated_function_is_still_the_function(fl: Fairlead) -> None:
     @fl.job
-    async def add(ctx: JobContext, one: int, other: int = 1) -> int:
-        return one + other
+    async def add(ctx: JobContext, first: int, other: int = 1) -> int:
+        return first + other
 
     @fl.job
     def shout(ctx: JobContext, word: str) -> str:
@@ -89,7 +89,7 @@ def test_impossible_job_function_is_refused_at_declaration(fl: Fairlead) -> None
     def yields(ctx: JobContext) -> Iterator[int]:
         yield 1
 
-    for options, error, told in (
+    for options, error, expected in (
         ({"kind": "No Kind"}, InvalidInputError, "kind"),
         ({"queue": "No Queue"}, InvalidInputError, "queue"),
         ({"timeout_s": 0}, InvalidConfigError, "timeout"),
@@ -99,10 +99,13 @@ def test_impossible_job_function_is_refused_at_declaration(fl: Fairlead) -> None
         ({"retry": 20}, InvalidConfigError, "retry"),
         ({"retry": True}, InvalidConfigError, "retry"),
     ):
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=expected):
             fl.job(**{"kind": "x"} | options)(run)  # type: ignore[call-overload]
-    for function, told in ((takes_tenant, "'tenant' of kind 'x' is a word of enqueue"), (yields, "yields")):
-        with pytest.raises(InvalidConfigError, match=told):
+    for function, expected in (
+        (takes_tenant, "'tenant' of kind 'x' is a word of enqueue"),
+        (yields, "yields"),
+    ):
+        with pytest.raises(InvalidConfigError, match=expected):
             fl.job("x")(function)
     with pytest.raises(InvalidInputError, match="'<lambda>' is no name for a kind"):
         fl.job(lambda ctx: None)
@@ -127,12 +130,12 @@ async def test_a_number_of_retries_holds_for_each_transient_failure(fl: Fairlead
 
 
 async def test_a_policy_of_ones_own_is_taken_as_it_is(fl: Fairlead) -> None:
-    own = RetryPolicy(ceiling=1)
+    retry_policy = RetryPolicy(ceiling=1)
 
-    @fl.job(retry=own)
+    @fl.job(retry=retry_policy)
     async def once(ctx: JobContext) -> None: ...
 
-    assert once.handler.retry is own
+    assert once.handler.retry is retry_policy
 
 
 # ---- enqueueing ------------------------------------------------------------------------------------
@@ -146,13 +149,13 @@ async def test_parameters_and_options_stand_side_by_side(fl: Fairlead) -> None:
         plain = await mem.job(await send.enqueue(7, tenant="acme"))
         assert (plain.kind, plain.tenant_id, plain.args) == ("send", "acme", {"order_id": 7})
         assert (plain.queue, plain.priority) == ("slow", 3)
-        told = await mem.job(
+        view = await mem.job(
             await send.enqueue(
                 order_id="8", note="x", tenant="acme", queue="fast", priority="urgent", delay_s=60, tags=["t"]
             )
         )
-        assert (told.queue, told.priority, told.label) == ("fast", 1, "scheduled")
-        assert told.args == {"order_id": 8, "note": "x"}
+        assert (view.queue, view.priority, view.label) == ("fast", 1, "scheduled")
+        assert view.args == {"order_id": 8, "note": "x"}
         by_name = await mem.job(await fl.enqueue("send", {"order_id": "9"}, tenant="acme"))
         by_object = await mem.job(await fl.enqueue(send, {"order_id": 9}, tenant="acme"))
         assert (by_name.args, by_name.queue) == (by_object.args, by_object.queue) == ({"order_id": 9}, "slow")
@@ -303,12 +306,12 @@ async def test_args_that_do_not_fit_at_run_time_are_a_dead_letter_that_says_so(f
 
 
 async def test_a_plain_function_runs_on_a_thread_with_the_callers_context(fl: Fairlead) -> None:
-    seen = []
+    positions = []
     word: contextvars.ContextVar[str] = contextvars.ContextVar("word")
 
     @fl.job
     def plain(ctx: JobContext, number: int) -> int:
-        seen.append((threading.current_thread() is threading.main_thread(), word.get(), ctx.remaining_s))
+        positions.append((threading.current_thread() is threading.main_thread(), word.get(), ctx.remaining_s))
         return number + 1
 
     @fl.job
@@ -326,7 +329,7 @@ async def test_a_plain_function_runs_on_a_thread_with_the_callers_context(fl: Fa
         await stops.enqueue(tenant="acme")
         await mem.drain()
         assert await fl.result(job_id) == 2
-        assert seen == [(False, "said", 60.0)]
+        assert positions == [(False, "said", 60.0)]
         codes = {job.kind: job.failures[0]["code"] for job in await mem.jobs(state="retryable")}
         assert codes == {"raises": "transient_failure", "stops": "runtime_error"}
 
@@ -344,22 +347,22 @@ async def test_a_function_that_gives_back_a_coroutine_is_awaited(fl: Fairlead) -
 
 async def test_a_plain_function_keeps_its_place_beyond_its_timeout(fl: Fairlead) -> None:
     """A thread cannot be stopped, and a second run beside the first would do its work twice."""
-    begun, go, left = threading.Event(), threading.Event(), []
+    started, go, finished = threading.Event(), threading.Event(), []
 
     @fl.job(timeout_s=10)
     def hangs(ctx: JobContext) -> None:
-        begun.set()
+        started.set()
         go.wait(20)
-        left.append(ctx.remaining_s)
+        finished.append(ctx.remaining_s)
         raise TimeoutError("too late")
 
     async with MemoryFairlead(fl) as mem:
         job_id = await hangs.enqueue(tenant="acme")
         draining = asyncio.create_task(mem.drain())
-        await asyncio.to_thread(begun.wait, 20)
+        await asyncio.to_thread(started.wait, 20)
         await mem.advance(100)
         assert (await mem.job(job_id)).state == "running"
         go.set()
         await draining
         (failure,) = (await mem.job(job_id)).failures
-        assert (failure["code"], left) == ("job_timeout", [0.0])
+        assert (failure["code"], finished) == ("job_timeout", [0.0])

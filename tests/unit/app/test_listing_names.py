@@ -42,6 +42,6 @@ async def test_lists_that_differ_in_anything_have_names_of_their_own(other: dict
 
 
 async def test_a_way_is_the_same_in_whatever_order_it_is_written() -> None:
-    one, two = {"kind": "offset", "param": "skip"}, {"param": "skip", "kind": "offset"}
-    assert await name_of("/items", pages=one) == await name_of("/items", pages=two)
+    first, two = {"kind": "offset", "param": "skip"}, {"param": "skip", "kind": "offset"}
+    assert await name_of("/items", pages=first) == await name_of("/items", pages=two)
     assert await name_of("/items", pages=ByOffset()) != await name_of("/items", pages=ByOffset(param="skip"))

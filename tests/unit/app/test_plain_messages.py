@@ -96,6 +96,6 @@ def test_the_package_lists_its_names() -> None:
 
 def test_a_check_names_a_few_of_many() -> None:
     names = [f"{number:04}_step" for number in range(1, 33)]
-    told = migrations_check(names, by_itself=False).detail
-    assert told == "the database lacks 0001_step, 0002_step, 0003_step and 29 more"
+    detail = migrations_check(names, by_itself=False).detail
+    assert detail == "the database lacks 0001_step, 0002_step, 0003_step and 29 more"
     assert listed(["a", "b"]) == "a, b"

@@ -152,7 +152,7 @@ async def test_a_misspelt_provider_of_a_job_is_refused_with_the_nearest_name(fl:
 
 
 @pytest.mark.parametrize(
-    ("slip", "meant"),
+    ("slip", "intended"),
     [
         ("max_retry", "max_retries"),
         ("MAX_RETRIES", "max_retries"),
@@ -160,8 +160,8 @@ async def test_a_misspelt_provider_of_a_job_is_refused_with_the_nearest_name(fl:
         ("concurrency", "concurrency_limit"),
     ],
 )
-def test_a_misspelt_setting_such_as_max_retry_is_refused_and_no_note(slip: str, meant: str) -> None:
-    with pytest.raises(InvalidConfigError, match=meant):
+def test_a_misspelt_setting_such_as_max_retry_is_refused_and_no_note(slip: str, intended: str) -> None:
+    with pytest.raises(InvalidConfigError, match=intended):
         check_names([slip], tenant="acme", provider="shopify")
     check_names(["note", "region", "plan", "shop_id", "owner", *KNOWN], tenant="acme", provider="shopify")
 
@@ -197,5 +197,5 @@ def test_a_limit_of_5_in_1_s_says_that_it_lets_1_through_at_once_and_4_a_second(
 
 
 async def test_doctor_without_redis_url_warns() -> None:
-    found = await inspect_redis(None)
-    assert (found.status, "share" in found.detail, "REDIS_URL" in found.hint) == ("warn", True, True)
+    check = await inspect_redis(None)
+    assert (check.status, "share" in check.detail, "REDIS_URL" in check.hint) == ("warn", True, True)

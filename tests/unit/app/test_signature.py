@@ -61,14 +61,14 @@ class Computed(BaseModel, extra="forbid"):
 
 async def several(ctx: ContextOfTypeCheckersOnly, order_id: int, note: str | None = None) -> None: ...
 async def typed(
-    ctx: Any, at: datetime, day: date, who: UUID, size: Size, price: Decimal, line: Line, ids: set[int]
+    ctx: Any, at: datetime, day: date, owner: UUID, size: Size, price: Decimal, line: Line, ids: set[int]
 ) -> None: ...
 async def one_model(ctx: Any, order: Order) -> None: ...
 async def one_dataclass(ctx: Any, parcel: Parcel) -> None: ...
 async def optional_model(ctx: Any, order: Order | None = None) -> None: ...
 async def bounded(ctx: Any, count: Annotated[int, Field(gt=3)]) -> None: ...
 async def open_ended(ctx: Any, first: int, **others: Any) -> None: ...
-async def alone(ctx: Any) -> None: ...
+async def context_only(ctx: Any) -> None: ...
 async def odd_names(ctx: Any, json: int, copy: int, model_dump: int, _hidden: int, schedule: str) -> None: ...
 async def renamed(ctx: Any, order: Renamed) -> None: ...
 
@@ -79,9 +79,9 @@ def signature(function: Callable[..., object]) -> Signature:
 
 def back_and_forth(function: Callable[..., object], *args: Any, **kwargs: Any) -> tuple[dict[str, Any], Any]:
     """What is stored for a call, and what a run is then called with."""
-    made = signature(function)
-    stored = made.of_args(made.of_call(args, kwargs))
-    return stored, made.call_for(stored, tenant="acme")
+    job_signature = signature(function)
+    stored = job_signature.of_args(job_signature.of_call(args, kwargs))
+    return stored, job_signature.call_for(stored, tenant="acme")
 
 
 def test_parameters_are_stored_by_name_and_defaults_are_left_to_the_function() -> None:
@@ -91,17 +91,17 @@ def test_parameters_are_stored_by_name_and_defaults_are_left_to_the_function() -
 
 
 def test_values_arrive_as_their_types() -> None:
-    given = {
+    fields = {
         "at": datetime(2026, 1, 2, 3, tzinfo=UTC),
         "day": date(2026, 1, 2),
-        "who": UUID(int=7),
+        "owner": UUID(int=7),
         "size": Size.SMALL,
         "price": Decimal("9.90"),
         "line": Line(sku="x"),
         "ids": {1},
     }
-    stored, call = back_and_forth(typed, **given)
-    assert call == ((), given)
+    stored, call = back_and_forth(typed, **fields)
+    assert call == ((), fields)
     assert stored["price"] == "9.90"
     assert stored["line"] == {"sku": "x"}
 
@@ -140,11 +140,11 @@ def test_any_name_will_do_and_what_is_left_over_goes_where_it_is_taken() -> None
 
 
 def test_a_handler_of_the_context_alone_takes_anything() -> None:
-    made = signature(alone)
-    assert made.of_args({"a": 1}) == made.of_call((), {"a": 1}) == {"a": 1}
-    assert made.call_for({"a": 1}, tenant="acme") == ((), {})
+    job_signature = signature(context_only)
+    assert job_signature.of_args({"a": 1}) == job_signature.of_call((), {"a": 1}) == {"a": 1}
+    assert job_signature.call_for({"a": 1}, tenant="acme") == ((), {})
     with pytest.raises(InvalidInputError, match="by name"):
-        made.of_call((1,), {})
+        job_signature.of_call((1,), {})
 
 
 def test_handler_may_omit_the_args_that_a_schedule_adds() -> None:
@@ -153,7 +153,7 @@ def test_handler_may_omit_the_args_that_a_schedule_adds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "args", "kwargs", "told"),
+    ("function", "args", "kwargs", "expected"),
     [
         (several, (), {}, "order_id"),
         (several, (1, 2, 3), {}, "too many"),
@@ -162,13 +162,13 @@ def test_handler_may_omit_the_args_that_a_schedule_adds() -> None:
         (bounded, (3,), {}, "count: Input should be greater than 3"),
         (one_model, (), {"order_id": 1}, "at: Field required"),
         (one_model, (7,), {}, "order_id|Order"),
-        (alone, (1,), {}, "by name"),
+        (context_only, (1,), {}, "by name"),
     ],
 )
 def test_args_that_do_not_fit_are_refused_by_name(
-    function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], told: str
+    function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=told) as refused:
+    with pytest.raises(InvalidInputError, match=expected) as refused:
         signature(function).of_call(args, kwargs, tenant="acme")
     assert "these args do not fit kind 'work'" in str(refused.value)
     assert "tenant='acme'" in str(refused.value)
@@ -231,7 +231,7 @@ async def secret_inside(ctx: Any, login: WithSecret) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "expected"),
     [
         (nothing, "takes no context"),
         (by_keyword, "takes no context"),
@@ -244,25 +244,25 @@ async def secret_inside(ctx: Any, login: WithSecret) -> None: ...
     ],
 )
 def test_a_function_that_cannot_be_a_handler_is_refused_where_it_is_declared(
-    function: Callable[..., object], told: str
+    function: Callable[..., object], expected: str
 ) -> None:
-    with pytest.raises(InvalidConfigError, match=told) as refused:
+    with pytest.raises(InvalidConfigError, match=expected) as refused:
         signature(function)
     assert "hint: " in str(refused.value)
 
 
-class Place(BaseModel):
+class Position(BaseModel):
     zip: int
 
 
 def test_a_refusal_repeats_no_key_that_is_data() -> None:
-    async def work(ctx: object, count: int, places: dict[str, Place]) -> None: ...
+    async def work(ctx: object, count: int, positions: dict[str, Position]) -> None: ...
 
     signature = Signature("work", work)
     for args in (
-        {"count": "hunter-pass-phrase", "places": {}},
-        {"count": 1, "places": {"hunter-pass-phrase": {"zip": "x"}}},
-        {"count": 1, "places": {}, "hunter-pass-phrase": 1},
+        {"count": "hunter-pass-phrase", "positions": {}},
+        {"count": 1, "positions": {"hunter-pass-phrase": {"zip": "x"}}},
+        {"count": 1, "positions": {}, "hunter-pass-phrase": 1},
     ):
         for check in (
             lambda args=args: signature.of_args(args),
@@ -271,7 +271,7 @@ def test_a_refusal_repeats_no_key_that_is_data() -> None:
             with pytest.raises(InvalidInputError) as refused:
                 check()
             assert "hunter-pass-phrase" not in str(refused.value)
-    with pytest.raises(InvalidInputError, match=r"places\.x\.zip"):
-        signature.of_args({"count": 1, "places": {"x": {"zip": "x"}}})
+    with pytest.raises(InvalidInputError, match=r"positions\.x\.zip"):
+        signature.of_args({"count": 1, "positions": {"x": {"zip": "x"}}})
     with pytest.raises(InvalidInputError, match="argument 'cuont'"):
-        signature.of_call((), {"cuont": 1, "count": 1, "places": {}})
+        signature.of_call((), {"cuont": 1, "count": 1, "positions": {}})

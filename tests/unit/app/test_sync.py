@@ -50,13 +50,13 @@ class Door:
 
 
 def test_close_ends_the_calls_of_other_threads() -> None:
-    door, told = Door(), list[str]()
+    door, log = Door(), list[str]()
 
     def other() -> None:
         try:
             door.sync.token("acme", "mercadolibre")
         except RefusedError as refused:
-            told.append(refused.message)
+            log.append(refused.message)
 
     thread = threading.Thread(target=other, daemon=True)
     thread.start()
@@ -64,31 +64,31 @@ def test_close_ends_the_calls_of_other_threads() -> None:
     door.sync.close()
     thread.join(10)
     assert door.ended.is_set(), "what they wait for is ended, too"
-    assert told == ["fl.sync was closed while this call was under way"]
+    assert log == ["fl.sync was closed while this call was under way"]
 
 
 def test_close_ends_a_call_whose_code_blocks_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "END_S", 0.01)
-    door, told, begun, go = Door(), list[str](), threading.Event(), threading.Event()
+    door, log, started, go = Door(), list[str](), threading.Event(), threading.Event()
 
     async def block(_door: object) -> None:
-        begun.set()
+        started.set()
         go.wait(20)
 
     def other() -> None:
         try:
             door.sync._wait(block)
         except RefusedError as refused:
-            told.append(refused.message)
+            log.append(refused.message)
 
     thread = threading.Thread(target=other, daemon=True)
     thread.start()
-    assert begun.wait(10)
+    assert started.wait(10)
     loop = door.sync._opened()
     with pytest.raises(TimeoutError):
         door.sync.close(0.01)
     thread.join(10)
-    assert told == ["fl.sync was closed while this call was under way"]
+    assert log == ["fl.sync was closed while this call was under way"]
     go.set()  # what follows ends with the process elsewhere
     loop._thread.join(10)
     while asyncio.all_tasks(loop._loop):

@@ -43,13 +43,13 @@ async def test_cancelled_thread_runs_until_it_returns_or_all_are_closed() -> Non
     go.set()
     assert await returns
     go.clear()
-    left = asyncio.create_task(threads.run(lambda: go.wait(20)))
+    leave_task = asyncio.create_task(threads.run(lambda: go.wait(20)))
     await asyncio.sleep(0)
-    left.cancel()
+    leave_task.cancel()
     await asyncio.sleep(0)
     threads.close()
     with pytest.raises(asyncio.CancelledError):
-        await left
+        await leave_task
     go.set()
 
 

@@ -38,7 +38,7 @@ def test_the_last_failure_is_named() -> None:
 
 def test_a_breaker_whose_time_is_over_stops_nothing_unless_jobs_wait() -> None:
     over = {**record(lanes=0), "left_s": 0.0}
-    assert [stops_calls(one) for one in (record(lanes=0), over, {**over, "lanes_held": 2})] == [
+    assert [stops_calls(state) for state in (record(lanes=0), over, {**over, "lanes_held": 2})] == [
         True,
         False,
         True,

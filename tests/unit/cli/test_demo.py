@@ -29,8 +29,8 @@ from fairlead.testing.ledger import Ledger, parse_ledger
 KILLED_MONO = 100.0
 PLAN = DemoPlan(30.0, 1)
 STAYING = [account for account in ACCOUNTS if account not in PLAN.leaving()]
-STRICT = next(each for each in STAYING if each.provider.policy is Policy.STRICT)
-GRACE = next(each for each in STAYING if each.provider.policy is Policy.GRACE)
+STRICT = next(account for account in STAYING if account.provider.policy is Policy.STRICT)
+GRACE = next(account for account in STAYING if account.provider.policy is Policy.GRACE)
 
 
 # ---- who is on stage -----------------------------------------------------------------------------
@@ -49,9 +49,9 @@ def test_twenty_tenants_hold_ten_connections_each_under_all_six_policies() -> No
 
 @pytest.mark.parametrize("seed", range(20))
 def test_three_customers_of_three_providers_leave_the_same_ones_for_a_seed(seed: int) -> None:
-    left = DemoPlan(15.0, seed).leaving()
-    assert len({account.provider for account in left}) == 3
-    assert left == DemoPlan(60.0, seed).leaving()
+    leaving_accounts = DemoPlan(15.0, seed).leaving()
+    assert len({account.provider for account in leaving_accounts}) == 3
+    assert leaving_accounts == DemoPlan(60.0, seed).leaving()
 
 
 @pytest.mark.parametrize("seconds", [15.0, 60.0, 600.0])
@@ -76,9 +76,9 @@ def test_the_settings_file_is_read_back_and_points_every_profile_at_the_issuer(t
     file = tmp_path / "fairlead.toml"
     write_settings(file, settings(tmp_path, "http://127.0.0.1:8080"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600  # the master key is in it
-    given = load({}, file).settings
-    assert given.refresh.lease_s > given.refresh.total_deadline_s > given.refresh.request_deadline_s
-    book = ProfileRegistry(given)
+    loaded = load({}, file).settings
+    assert loaded.refresh.lease_s > loaded.refresh.total_deadline_s > loaded.refresh.request_deadline_s
+    book = ProfileRegistry(loaded)
     for account in ACCOUNTS:
         profile = book.profile(account.key.provider, account.provider.variant)
         assert profile.replay is not None
@@ -131,11 +131,11 @@ def lines_of(*entries: dict[str, Any]) -> Ledger:
     return parse_ledger(f"{json.dumps(entry)}\n" for entry in numbered)
 
 
-def begun(account: DemoAccount, **more: Any) -> dict[str, Any]:
-    known = {"provider": account.key.provider, "connection": account.name, "generation": 1}
+def start_record(account: DemoAccount, **more: Any) -> dict[str, Any]:
+    fields = {"provider": account.key.provider, "connection": account.name, "generation": 1}
     return (
         {"t": 90.0, "ev": "family", "change": "registered", "policy": account.provider.policy.value}
-        | known
+        | fields
         | more
     )
 
@@ -144,11 +144,11 @@ def post(
     account: DemoAccount, request: int, at_s: float, processed: dict[str, Any], **answered: Any
 ) -> list[dict[str, Any]]:
     """Generation 1 is presented and answered 0.1 s later."""
-    known = {"req": request, "provider": account.key.provider, "connection": account.name, "generation": 1}
-    lines = [{"t": at_s, "ev": "arrived", "left_s": 3.0, **known}]
+    fields = {"req": request, "provider": account.key.provider, "connection": account.name, "generation": 1}
+    lines = [{"t": at_s, "ev": "arrived", "left_s": 3.0, **fields}]
     if processed:
-        lines.append({"t": at_s, "ev": "processed", **known, **processed})
-    lines.append({"t": at_s + 0.1, "ev": "answered", **known, **answered})
+        lines.append({"t": at_s, "ev": "processed", **fields, **processed})
+    lines.append({"t": at_s + 0.1, "ev": "answered", **fields, **answered})
     return lines
 
 
@@ -186,13 +186,13 @@ def judged(
     """A run with one kill; *standing* are the connections in needs_reauth, besides the customers who left."""
     reasons = {**dict.fromkeys(PLAN.leaving(), "invalid_grant"), **(standing or {})}
     connections = [
-        credential(each, "needs_reauth", reasons[each]) if each in reasons else credential(each)
-        for each in ACCOUNTS
+        credential(account, "needs_reauth", reasons[account]) if account in reasons else credential(account)
+        for account in ACCOUNTS
     ]
-    recovery = Recovery(UUID(int=1), KILLED_MONO, suspects={each.key for each in in_flight})
+    recovery = Recovery(UUID(int=1), KILLED_MONO, suspects={account.key for account in in_flight})
     recovery.recovered_s, recovery.settled_s = 1.0, 2.0
-    given = {"tally": CallTally(), "exit_codes": {"worker 2": 0}} | more
-    run = RunNotes(plan=PLAN, leaving=PLAN.leaving(), recovery=recovery, killed=1, took_s=30.0, **given)
+    fields = {"tally": CallTally(), "exit_codes": {"worker 2": 0}} | more
+    run = RunNotes(plan=PLAN, leaving=PLAN.leaving(), recovery=recovery, killed=1, took_s=30.0, **fields)
     return DemoJudge(run, FinalState(connections, [], []), ledger)
 
 
@@ -207,7 +207,7 @@ def test_a_quiet_run_keeps_every_promise() -> None:
 
 
 def test_a_token_burnt_by_the_kill_is_explained_and_counted_as_lost() -> None:
-    ledger = lines_of(STARTED, begun(STRICT), *LOST, STOPPED)
+    ledger = lines_of(STARTED, start_record(STRICT), *LOST, STOPPED)
     report = judged(ledger, {STRICT: "lost_rotation"}, in_flight=[STRICT]).report()
     assert report.violations == []
     assert (report.figures["burnt_outside_window"], report.figures["lost_rotation"]) == (0, 1)
@@ -215,7 +215,7 @@ def test_a_token_burnt_by_the_kill_is_explained_and_counted_as_lost() -> None:
 
 
 def test_lost_rotation_counts_as_in_flight_though_no_sample_after_the_kill_showed_it() -> None:
-    ledger = lines_of(STARTED, begun(STRICT), *LOST, STOPPED)
+    ledger = lines_of(STARTED, start_record(STRICT), *LOST, STOPPED)
     report = judged(ledger, {STRICT: "lost_rotation"}, in_flight=[STRICT]).report()
     assert report.figures["refreshes_in_flight_at_kill"] == 1
 
@@ -223,17 +223,17 @@ def test_lost_rotation_counts_as_in_flight_though_no_sample_after_the_kill_showe
 @pytest.mark.parametrize("why", ["not_in_flight", "long_before"])
 def test_any_other_burnt_token_is_a_violation(why: str) -> None:
     lost = post(STRICT, 1, KILLED_MONO - 5, {"kind": "rotated", "successor": 2}, delivered=False)
-    ledger = lines_of(STARTED, begun(STRICT), *(lost if why == "long_before" else LOST), STOPPED)
+    ledger = lines_of(STARTED, start_record(STRICT), *(lost if why == "long_before" else LOST), STOPPED)
     in_flight = [STRICT] if why == "long_before" else []
     report = judged(ledger, {STRICT: "lost_rotation"}, in_flight=in_flight).report()
     assert report.figures["burnt_outside_window"] == 1
-    assert [STRICT.name in said for said in report.violations] == [True]
+    assert [STRICT.name in text for text in report.violations] == [True]
 
 
 def test_a_connection_that_needs_its_customer_for_no_reason_is_a_violation() -> None:
-    (said,) = judged(lines_of(STARTED, STOPPED), {GRACE: "invalid_grant"}).report().violations
-    assert GRACE.key.tenant in said
-    assert "never left" in said
+    (violation,) = judged(lines_of(STARTED, STOPPED), {GRACE: "invalid_grant"}).report().violations
+    assert GRACE.key.tenant in violation
+    assert "never left" in violation
 
 
 def refused_twice() -> Ledger:
@@ -241,13 +241,13 @@ def refused_twice() -> Ledger:
     refused = {"kind": "refused", "reason": "revoked"}
     first = post(GRACE, 1, KILLED_MONO - 0.1, refused, delivered=True, status=400)
     again = post(GRACE, 2, KILLED_MONO + 2, refused, delivered=True, status=400)
-    return lines_of(STARTED, begun(GRACE, grace_s=30.0), *first, *again, STOPPED)
+    return lines_of(STARTED, start_record(GRACE, grace_s=30.0), *first, *again, STOPPED)
 
 
 def test_process_killed_before_it_read_a_refusal_may_repeat_the_request() -> None:
     assert judged(refused_twice(), in_flight=[GRACE]).report().violations == []
-    (said,) = judged(refused_twice()).report().violations
-    assert "presented 2 times" in said
+    (violation,) = judged(refused_twice()).report().violations
+    assert "presented 2 times" in violation
 
 
 def test_a_worker_that_does_not_stop_well_is_a_violation() -> None:
@@ -260,8 +260,8 @@ def test_a_worker_that_does_not_stop_well_is_a_violation() -> None:
     [pytest.param(0.5, True, id="dead when handed out"), pytest.param(0.05, False, id="died on its way")],
 )
 def test_only_tokens_that_were_dead_when_handed_out_count(late_s: float, counted: bool) -> None:
-    known = {"provider": STRICT.key.provider, "connection": STRICT.name, "status": 401, "why": "expired"}
-    ledger = lines_of(STARTED, {"t": 95.2, "ev": "resource", "late_s": late_s, **known}, STOPPED)
+    fields = {"provider": STRICT.key.provider, "connection": STRICT.name, "status": 401, "why": "expired"}
+    ledger = lines_of(STARTED, {"t": 95.2, "ev": "resource", "late_s": late_s, **fields}, STOPPED)
     rejected = RejectedToken(STRICT, served_mono=95.1, rejected_mono=95.3)
     assert expired_when_served([rejected], ledger) == ([rejected] if counted else [])
     report = judged(ledger, tally=CallTally(expired=[rejected])).report()
@@ -269,6 +269,6 @@ def test_only_tokens_that_were_dead_when_handed_out_count(late_s: float, counted
 
 
 def test_another_connections_expired_token_is_not_taken_for_ours() -> None:
-    known = {"provider": GRACE.key.provider, "connection": GRACE.name, "status": 401, "why": "expired"}
-    ledger = lines_of(STARTED, {"t": 95.2, "ev": "resource", "late_s": 9.0, **known}, STOPPED)
+    fields = {"provider": GRACE.key.provider, "connection": GRACE.name, "status": 401, "why": "expired"}
+    ledger = lines_of(STARTED, {"t": 95.2, "ev": "resource", "late_s": 9.0, **fields}, STOPPED)
     assert expired_when_served([RejectedToken(STRICT, 95.1, 95.3)], ledger) == []

@@ -15,11 +15,11 @@ from fairlead.errors import MasterKeyMismatchError, NotFoundError
 TOKEN = "TG-5b9032b4e23464aed1f959f-1234567"
 
 
-def told(error: Exception, capsys: pytest.CaptureFixture[str], **manner: bool) -> tuple[int, str]:
-    code = entry._report(error, GlobalOptions(**manner).output())
-    seen = capsys.readouterr()
-    assert seen.out == ""
-    return code, seen.err
+def exit_and_output(error: Exception, capsys: pytest.CaptureFixture[str], **options: bool) -> tuple[int, str]:
+    code = entry._report(error, GlobalOptions(**options).output())
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return code, captured.err
 
 
 @pytest.mark.parametrize(
@@ -44,24 +44,24 @@ def told(error: Exception, capsys: pytest.CaptureFixture[str], **manner: bool) -
 def test_words_and_a_code(
     error: Exception, code: Exit, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended, said = told(error, capsys)
+    ended, output = exit_and_output(error, capsys)
     assert ended == code
-    assert words in said
-    assert TOKEN not in said
-    assert "Traceback" not in said
+    assert words in output
+    assert TOKEN not in output
+    assert "Traceback" not in output
 
 
 def test_only_a_bug_has_a_traceback_and_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise RuntimeError(f"refresh_token={TOKEN}")
     except RuntimeError as error:
-        _, said = told(error, capsys, verbose=True)
-    assert said.startswith("Traceback")
-    assert TOKEN not in said
-    _, said = told(NotFoundError("no such thing"), capsys, verbose=True)
-    assert "Traceback" not in said
+        _, output = exit_and_output(error, capsys, verbose=True)
+    assert output.startswith("Traceback")
+    assert TOKEN not in output
+    _, output = exit_and_output(NotFoundError("no such thing"), capsys, verbose=True)
+    assert "Traceback" not in output
 
 
 def test_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = told(RuntimeError("bug"), capsys, as_json=True)
-    assert (code, json.loads(said)["error"]["code"]) == (1, "internal_error")
+    code, output = exit_and_output(RuntimeError("bug"), capsys, as_json=True)
+    assert (code, json.loads(output)["error"]["code"]) == (1, "internal_error")

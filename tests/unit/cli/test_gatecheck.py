@@ -26,7 +26,7 @@ from fairlead.engine.ports import KeySurvey, KindUse
 
 FACTS = RedisInfo("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
 PROBE = RedisProbe(None, {"gate": True, "hello": True}, True, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)
-WHOLE = ClusterState("ok", 16_384)
+COMPLETE_STATE = ClusterState("ok", 16_384)
 WALL = RowSecurityState(role=True, bound=True, member=True, guarded=True)
 DATABASE = PostgresInfo(180004, "on", "read committed", True, WALL, skew_s=0.0, doubt_s=0.001)
 SURVEY = KeySurvey((KindUse("cells", 3, 90, 0),), 10, True, 10, 1000, 0, ())
@@ -34,7 +34,7 @@ SURVEY = KeySurvey((KindUse("cells", 3, 90, 0),), 10, True, 10, 1000, 0, ())
 
 def in_cluster(state: ClusterState) -> Check:
     """What is told of a cluster of two, one of which sees it so."""
-    probes = {"a:1": replace(PROBE, cluster=WHOLE), "b:2": replace(PROBE, cluster=state)}
+    probes = {"a:1": replace(PROBE, cluster=COMPLETE_STATE), "b:2": replace(PROBE, cluster=state)}
     return role_check(dict.fromkeys(probes, FACTS), probes)
 
 
@@ -94,7 +94,7 @@ def test_a_sound_one_is_sound() -> None:
     good = [
         version_check(FACTS),
         role_check({"": FACTS}, {"": PROBE}),
-        in_cluster(WHOLE),
+        in_cluster(COMPLETE_STATE),
         eviction_check(FACTS),
         eviction_check(replace(FACTS, eviction="")),
         persistence_check(FACTS, PROBE),
@@ -113,15 +113,15 @@ def test_a_sound_one_is_sound() -> None:
 
 def test_the_clock_is_compared_with_the_database_by_way_of_this_host() -> None:
     """Redis is 5 s ahead of this host, the database 4.5 s: half a second apart."""
-    told = clock_check(replace(PROBE, clock_at=1005.0), replace(DATABASE, skew_s=4.5)).detail
-    assert "+5.000 s to this host" in told
-    assert "+0.500 s to the database" in told
+    detail = clock_check(replace(PROBE, clock_at=1005.0), replace(DATABASE, skew_s=4.5)).detail
+    assert "+5.000 s to this host" in detail
+    assert "+0.500 s to the database" in detail
 
 
 def test_a_cluster_is_told_with_its_state_and_by_whom() -> None:
-    assert in_cluster(WHOLE).detail == "cluster, 2 primaries, state ok"
-    told = in_cluster(ClusterState("fail", 10_923)).detail
-    assert told == "cluster, 2 primaries, state fail, 10923 slots with a server, by b:2"
+    assert in_cluster(COMPLETE_STATE).detail == "cluster, 2 primaries, state ok"
+    detail = in_cluster(ClusterState("fail", 10_923)).detail
+    assert detail == "cluster, 2 primaries, state fail, 10923 slots with a server, by b:2"
 
 
 def test_of_several_servers_the_worst_is_told_by_name() -> None:
@@ -130,8 +130,8 @@ def test_of_several_servers_the_worst_is_told_by_name() -> None:
     evicts, drops = (
         eviction_check(replace(FACTS, eviction=name)) for name in ("allkeys-lru", "volatile-lru")
     )
-    told = of_each({"a:1": sound, "b:2": evicts, "c:3": drops, "d:4": evicts})
-    assert told == replace(
+    check = of_each({"a:1": sound, "b:2": evicts, "c:3": drops, "d:4": evicts})
+    assert check == replace(
         evicts, detail="b:2, d:4: maxmemory-policy allkeys-lru; c:3: maxmemory-policy volatile-lru"
     )
     many = {str(number): memory_check(replace(PROBE, used_bytes=number << 20)) for number in range(9)}

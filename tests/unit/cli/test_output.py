@@ -51,8 +51,8 @@ def test_hostile_names_stay_readable() -> None:
     output.record({HOSTILE: {"inner": HOSTILE}})
     output.say(HOSTILE)
     output.error(HOSTILE, hint=HOSTILE)
-    told = out.getvalue() + err.getvalue()
-    assert not set(told) & set("\x1b\x07\x9b\u202e\u2028\x00")
+    both_outputs = out.getvalue() + err.getvalue()
+    assert not set(both_outputs) & set("\x1b\x07\x9b\u202e\u2028\x00")
 
 
 def test_errors_are_words_or_an_object() -> None:
@@ -112,8 +112,12 @@ def test_values_for_people_and_for_programs() -> None:
     }
     output, out, _ = an_output(as_json=True)
     output.record(record)
-    told = json.loads(out.getvalue())
-    assert (told["at"], told["token"], told["expires_in_s"]) == ("2026-01-02T03:04:05Z", "***", 3720.0)
+    printed = json.loads(out.getvalue())
+    assert (printed["at"], printed["token"], printed["expires_in_s"]) == (
+        "2026-01-02T03:04:05Z",
+        "***",
+        3720.0,
+    )
 
 
 def test_nothing_found_is_a_word_not_a_row() -> None:

@@ -20,13 +20,13 @@ OURS = {"hubspot", "mercadolibre", "google_mail"}.__contains__
 
 
 def theirs(**fields: Any) -> Mapping[str, Any]:
-    given = {
+    defaults = {
         "connection_id": "c1",
         "provider": "hubspot",
         "provider_config_key": "my-hubspot",
         "credentials": {"type": "OAUTH2", "access_token": "at", "refresh_token": "rt"},
     }
-    return {**given, **fields}
+    return {**defaults, **fields}
 
 
 def nango(row: Mapping[str, Any], tenant_at: str | None = None, **providers: str) -> Entry:
@@ -93,7 +93,7 @@ def test_a_row_of_our_own_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "what"),
+    ("row", "expected"),
     [
         ({"provider": "p"}, "tenant is missing"),
         ({"tenant": "a"}, "provider is missing"),
@@ -106,8 +106,8 @@ def test_a_row_of_our_own_form() -> None:
         ({"tenant": "a", "provider": "p", "expires_at": "2026-11-20T13:00:00"}, "no time zone"),
     ],
 )
-def test_a_bad_row_is_named_and_not_repeated(row: Mapping[str, Any], what: str) -> None:
-    with pytest.raises(InvalidInputError, match=what) as caught:
+def test_a_bad_row_is_named_and_not_repeated(row: Mapping[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidInputError, match=expected) as caught:
         own_entry(row, NOW)
     assert "canary" not in str(caught.value)
 
@@ -149,11 +149,11 @@ def test_nango_credentials() -> None:
     assert key.grant.api_key == Secret("canary")
     token = nango(theirs(credentials={**theirs()["credentials"], "expires_at": "2026-11-20T12:10:00.000Z"}))
     assert token.grant.expires_in_s == 600.0
-    for credentials, what in (
+    for credentials, expected in (
         ({"type": "OAUTH1", "oauth_token": "canary"}, "'OAUTH1' are not understood"),
         (None, "without credentials"),
     ):
-        with pytest.raises(InvalidInputError, match=what) as caught:
+        with pytest.raises(InvalidInputError, match=expected) as caught:
             nango(theirs(credentials=credentials))
         assert "canary" not in str(caught.value)
 
@@ -162,9 +162,9 @@ def test_nango_credentials() -> None:
 def test_where_the_head_line_is_missing_no_secret_is_repeated(token: str) -> None:
     """What stands first is taken for the names then."""
     _, rows = read_rows(f"acme,mercadolibre,{token}\nglobex,mercadolibre,other\n", "csv")
-    with pytest.raises(InvalidInputError, match="are names missing") as told:
+    with pytest.raises(InvalidInputError, match="are names missing") as error:
         own_entry(rows[0], NOW)
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(error.value)
 
 
 def test_the_state_of_an_exported_connection_is_read_and_nothing_else() -> None:
@@ -187,7 +187,7 @@ def _row(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("row", "what"),
+    ("row", "expected"),
     [
         (_row(endpoint={"shop": 5}), "a value in the endpoint is not text"),
         (_row(endpoint={"shop": ["a"]}), "a value in the endpoint is not text"),
@@ -206,8 +206,8 @@ def _row(**fields: Any) -> dict[str, Any]:
         ({}, "the tenant is missing"),
     ],
 )
-def test_a_row_of_wrong_types_is_an_error_of_ours(row: Mapping[str, Any], what: str) -> None:
-    with pytest.raises(InvalidInputError, match=what):
+def test_a_row_of_wrong_types_is_an_error_of_ours(row: Mapping[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidInputError, match=expected):
         own_entry(row, NOW)
 
 
@@ -243,7 +243,7 @@ def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("tenant,provider,tenant\na,p,b\n", "two columns"),
         ('tenant,provider\na,p\n"b,p\n', "after line 2"),
@@ -252,6 +252,6 @@ def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
         ('{"connections": [\n{"tenant": "a"},\n{"tenant"}]}', "line 3"),
     ],
 )
-def test_a_file_that_says_two_things_or_has_no_end_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
+def test_a_file_that_says_two_things_or_has_no_end_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(InvalidInputError, match=expected):
         read_rows(text, "auto")

@@ -29,8 +29,8 @@ def test_every_source(monkeypatch: pytest.MonkeyPatch, stdin: io.StringIO, tmp_p
     (tmp_path / "key.pem").write_text("-----BEGIN\nx\n-----END\n")
     (tmp_path / "key.pem").chmod(0o600)
     handed_in(stdin, "from stdin\n")
-    given = ["access_token=env:TOKEN", f"private_key=file:{tmp_path}/key.pem", "refresh_token=-"]
-    assert read_secrets(given, "refresh_token") == {
+    options = ["access_token=env:TOKEN", f"private_key=file:{tmp_path}/key.pem", "refresh_token=-"]
+    assert read_secrets(options, "refresh_token") == {
         "access_token": Secret("from env"),
         "private_key": Secret("-----BEGIN\nx\n-----END\n"),
         "refresh_token": Secret("from stdin"),
@@ -55,7 +55,7 @@ def test_where_none_is_needed_none_is_asked_for(stdin: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text", "what"),
+    ("options", "text", "expected"),
     [
         (["canary"], "", "not NAME=VALUE"),
         (["canary=="], "", "no name of a secret"),
@@ -71,9 +71,9 @@ def test_where_none_is_needed_none_is_asked_for(stdin: io.StringIO) -> None:
     ],
 )
 def test_unusable_secret_input_is_refused_and_not_repeated(
-    stdin: io.StringIO, given: list[str] | None, text: str, what: str
+    stdin: io.StringIO, options: list[str] | None, text: str, expected: str
 ) -> None:
     handed_in(stdin, text)
-    with pytest.raises(InvalidInputError, match=what) as caught:
-        read_secrets(given, "api_key")
+    with pytest.raises(InvalidInputError, match=expected) as caught:
+        read_secrets(options, "api_key")
     assert "canary" not in str(caught.value)

@@ -40,11 +40,11 @@ def test_as_many_as_the_limit_lets_through_is_no_violation() -> None:
 
 
 def test_call_over_the_limit_is_counted() -> None:
-    told = report(upstream(*[1.0] * 11))
-    assert not told.limit_held
-    assert told.check.over_units == pytest.approx(1.0)
+    load_report = report(upstream(*[1.0] * 11))
+    assert not load_report.limit_held
+    assert load_report.check.over_units == pytest.approx(1.0)
     err = io.StringIO()
-    assert exit_code(Output(stdout=io.StringIO(), stderr=err), told) is Exit.FAILED
+    assert exit_code(Output(stdout=io.StringIO(), stderr=err), load_report) is Exit.FAILED
     assert "1.00 calls too many" in err.getvalue()
     assert "hint: " in err.getvalue()
 
@@ -56,9 +56,9 @@ def test_calls_that_were_held_up_on_their_way_may_arrive_together() -> None:
 
 
 def test_more_in_flight_than_slots_is_a_violation_whatever_the_rate() -> None:
-    told = report(upstream(1.0, most=4))
-    assert told.check.rate_held
-    assert not told.limit_held
+    load_report = report(upstream(1.0, most=4))
+    assert load_report.check.rate_held
+    assert not load_report.limit_held
     assert report(upstream(1.0, most=4, load=replace(LOAD, slots=0))).limit_held
 
 

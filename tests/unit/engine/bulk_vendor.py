@@ -68,8 +68,8 @@ class Vendor:
     resumed: bool = False
 
     @asynccontextmanager
-    async def enter(self, wish: BulkRequest) -> AsyncIterator[BulkOperation]:
-        assert wish.knows_running
+    async def enter(self, request: BulkRequest) -> AsyncIterator[BulkOperation]:
+        assert request.knows_running
         token = BulkToken(1, 1, "bulk:p", "")
         self.place = BulkOperation(KEY, token, "shopify", lambda _event: None, resumed=self.resumed)
         try:
@@ -79,8 +79,8 @@ class Vendor:
 
     def shown(self) -> dict[str, Any]:
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        told = {"url": self.url, "errorCode": self.error_code, "objectCount": self.objects}
-        return {"id": ID, "status": status, "query": TEXT, **told}
+        fields = {"url": self.url, "errorCode": self.error_code, "objectCount": self.objects}
+        return {"id": ID, "status": status, "query": TEXT, **fields}
 
     async def ask(self, ask: BulkQuery) -> RawResponse:
         if ask.changes:
@@ -102,18 +102,20 @@ class Vendor:
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
         self.fetched.append(request)
-        came = self.files.pop(0)
-        yield came if isinstance(came, NoResponse) else Streamed(came)
+        file = self.files.pop(0)
+        yield file if isinstance(file, NoResponse) else Streamed(file)
 
     @asynccontextmanager
     async def run(self, text: str = TEXT, **order: Any) -> AsyncIterator[BulkRun]:
         world: Any = self
         runs = BulkRuns(world, world, clock=self.clock, draw=lambda: 0.5)
         key = order.pop("key", KEY)
-        way = BULK_PROTOCOLS["shopify"]
-        variables = {"stagedUploadPath": "tmp/x"} if way.kind_of(text) == "mutation" else {}
-        known = {"version": "2026-01", "again_s": 30.0, "text": text, "variables": variables}
-        async with runs.enter(BulkOrder(key, way, way.kind_of(text), **(known | order)), self.ask) as run:
+        bulk_protocol = BULK_PROTOCOLS["shopify"]
+        variables = {"stagedUploadPath": "tmp/x"} if bulk_protocol.kind_of(text) == "mutation" else {}
+        fields = {"version": "2026-01", "again_s": 30.0, "text": text, "variables": variables}
+        async with runs.enter(
+            BulkOrder(key, bulk_protocol, bulk_protocol.kind_of(text), **(fields | order)), self.ask
+        ) as run:
             yield run
 
     async def ids(self, **more: Any) -> list[int]:
@@ -123,10 +125,10 @@ class Vendor:
 
 @asynccontextmanager
 async def in_a_job(
-    before: JobContext | None = None, clock: ManualClock | None = None
+    job_context: JobContext | None = None, clock: ManualClock | None = None
 ) -> AsyncIterator[JobContext]:
     """What is done in the block is done by a run of a job, the one after *before*; with *clock* for 60 s."""
-    args = (before._next_args or before.job.args) if before else {}
+    args = (job_context._next_args or job_context.job.args) if job_context else {}
     created_at = datetime(2026, 1, 1, tzinfo=UTC)
     job: Any = SimpleNamespace(attempt=1, job_id="job-1", tenant_id="acme", args=args, created_at=created_at)
     ends_s = 60.0 + clock.monotonic() if clock else 0.0

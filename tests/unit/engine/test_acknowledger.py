@@ -95,9 +95,9 @@ async def test_at_once_when_idle_and_together_while_one_write_is_under_way() -> 
 
 async def test_outcome_of_a_lost_job_is_counted_by_kind() -> None:
     desk = Desk()
-    kept, *lost = await desk.running(3)
+    kept_job, *lost = await desk.running(3)
     async with desk.acknowledger() as acks:
-        acks.put(kept, done(kept))
+        acks.put(kept_job, done(kept_job))
         for job in lost:
             acks.put(job, Completed(job.job_id, job.lease_id + 100))
         await acks.flushed()
@@ -112,8 +112,8 @@ async def test_a_death_is_told_once_it_is_stored() -> None:
         acks.put(stored, Discarded(stored.job_id, stored.lease_id, IDS.uuid7(), failure))
         acks.put(stale, Discarded(stale.job_id, stale.lease_id + 100, IDS.uuid7(), failure))
         await acks.flushed()
-    (told,) = desk.emit.of(JobDiscarded)
-    assert (told.job_id, told.category, told.code, told.reason) == (
+    (event,) = desk.emit.of(JobDiscarded)
+    assert (event.job_id, event.category, event.code, event.reason) == (
         stored.job_id,
         "permanent_request",
         "bad",
@@ -241,17 +241,17 @@ async def test_backlog_of_outcomes_too_old_or_too_large_stops_claims() -> None:
 
 async def test_order_is_kept_through_an_outage() -> None:
     desk = Desk()
-    one, two, three = await desk.running(3)
+    first, two, three = await desk.running(3)
     desk.refuse = lambda outcomes: DependencyUnavailableError("away")
     async with desk.acknowledger() as acks:
-        acks.put(one, done(one))
+        acks.put(first, done(first))
         acks.put(two, done(two))
         await desk.clock.advance(1)
         acks.put(three, done(three))
         desk.refuse = lambda outcomes: None
         await desk.clock.advance(3)
     assert [outcome.job_id for batch in desk.batches for outcome in batch] == [
-        one.job_id,
+        first.job_id,
         two.job_id,
         three.job_id,
     ]

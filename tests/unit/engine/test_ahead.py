@@ -110,9 +110,9 @@ class Tokens(Slow):
 
     def __init__(self) -> None:
         super().__init__()
-        known: Any = self
-        deps: Any = SimpleNamespace(store=known, clock=self.clock, emit=Recorder())
-        self.reader = TokenReader(deps, known, known, CACHE_S)
+        cache: Any = self
+        deps: Any = SimpleNamespace(store=cache, clock=self.clock, emit=Recorder())
+        self.reader = TokenReader(deps, cache, cache, CACHE_S)
 
     async def read(self, key: ConnectionKey) -> Any:
         read = SimpleNamespace(
@@ -187,24 +187,24 @@ async def test_result_of_a_background_refresh_is_used(state: str) -> None:
 
 
 async def test_of_one_key_one_look_is_under_way() -> None:
-    looks, began, go_on = BackgroundRefresh(), 0, asyncio.Event()
+    looks, started_count, go_on = BackgroundRefresh(), 0, asyncio.Event()
 
     async def read() -> None:
-        nonlocal began
-        began += 1
+        nonlocal started_count
+        started_count += 1
         await go_on.wait()
 
     looks.start("a", read)
     looks.start("a", read)
     looks.start("b", read)
     await settled()
-    assert began == 2
+    assert started_count == 2
     looks.cancel("a")
     looks.start("a", read)
     await settled()
-    assert began == 3, "what was dropped is not waited for"
+    assert started_count == 3, "what was dropped is not waited for"
     go_on.set()
     await settled()
     looks.start("a", read)
     await settled()
-    assert began == 4
+    assert started_count == 4

@@ -18,12 +18,12 @@ from fairlead.events import ServedStale
 from fairlead.policy.tokens.token import TokenSet
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder
-from tests.support.entrances import Way, begun
+from tests.support.entrances import ConnectionUnderTest, started_task
 
 KEY = ConnectionKey("acme", "stripe")
 
 
-class WayOfAnAbsentStore(Way):
+class WayOfAnAbsentStore(ConnectionUnderTest):
     """Counts who asks; *away*: it cannot answer."""
 
     away = False
@@ -50,115 +50,115 @@ class WayOfAnAbsentStore(Way):
 
 
 async def test_a_connection_that_is_known_is_called_for_five_minutes() -> None:
-    way = WayOfAnAbsentStore()
-    await way.call()
-    way.away = True
-    await way.clock.advance(6.0)
+    store = WayOfAnAbsentStore()
+    await store.call()
+    store.away = True
+    await store.clock.advance(6.0)
     for _ in range(3):
-        await way.call()
-    assert way.asked == 2, "it is asked anew each 5 s, not by each call"
-    assert way.told.of(ServedStale) == [ServedStale("acme", "stripe", "connection", 6.0)]
-    await way.clock.advance(295.0)
+        await store.call()
+    assert store.asked == 2, "it is asked anew each 5 s, not by each call"
+    assert store.told.of(ServedStale) == [ServedStale("acme", "stripe", "connection", 6.0)]
+    await store.clock.advance(295.0)
     with pytest.raises(DependencyUnavailableError):
-        await way.call()
-    way.away = False
-    await way.call()
+        await store.call()
+    store.away = False
+    await store.call()
 
 
 async def test_uncached_connection_is_refused_and_a_removed_one_forgotten() -> None:
-    way = WayOfAnAbsentStore()
-    way.away = True
+    store = WayOfAnAbsentStore()
+    store.away = True
     with pytest.raises(DependencyUnavailableError):
-        await way.call()
-    way.away = False
-    await way.call()
-    way.gone = True
-    await way.clock.advance(6.0)
+        await store.call()
+    store.away = False
+    await store.call()
+    store.gone = True
+    await store.clock.advance(6.0)
     with pytest.raises(NotFoundError):
-        await way.call()
-    way.away = True
+        await store.call()
+    store.away = True
     with pytest.raises(DependencyUnavailableError):
-        await way.call()
+        await store.call()
 
 
 async def test_a_database_that_hangs_is_away_for_whoever_is_known() -> None:
-    way = WayOfAnAbsentStore()
-    await way.call()
-    way.hangs = True
-    await way.clock.advance(6.0)
-    waits = begun(way.call())
-    await way.clock.advance(UNRESPONSIVE_AFTER_S - 0.1)
+    store = WayOfAnAbsentStore()
+    await store.call()
+    store.hangs = True
+    await store.clock.advance(6.0)
+    waits = started_task(store.call())
+    await store.clock.advance(UNRESPONSIVE_AFTER_S - 0.1)
     assert not waits.done(), "it may only be slow"
-    await way.clock.advance(0.1)
+    await store.clock.advance(0.1)
     assert waits.done()
     await waits
-    await way.call()
-    assert way.asked == 2, "nobody else waits for it within 5 s"
-    assert way.told.of(ServedStale) == [ServedStale("acme", "stripe", "connection", 8.0)]
-    await way.clock.advance(5.0)
-    way.hangs = False
-    await way.call()
-    assert way.asked == 3
+    await store.call()
+    assert store.asked == 2, "nobody else waits for it within 5 s"
+    assert store.told.of(ServedStale) == [ServedStale("acme", "stripe", "connection", 8.0)]
+    await store.clock.advance(5.0)
+    store.hangs = False
+    await store.call()
+    assert store.asked == 3
 
 
 async def test_while_it_hangs_one_call_asks_it_and_no_other_waits() -> None:
-    way, other = WayOfAnAbsentStore(), ConnectionKey("beta", "stripe")
-    for key in (way.key, other):
-        async with way.call_admitter.enter(CallRequest(key)):
+    store, other = WayOfAnAbsentStore(), ConnectionKey("beta", "stripe")
+    for key in (store.key, other):
+        async with store.call_admitter.enter(CallRequest(key)):
             pass
-    way.hangs = True
-    await way.clock.advance(6.0)
-    waits = begun(way.call())
-    await way.clock.advance(UNRESPONSIVE_AFTER_S)
+    store.hangs = True
+    await store.clock.advance(6.0)
+    waits = started_task(store.call())
+    await store.clock.advance(UNRESPONSIVE_AFTER_S)
     assert waits.done()
-    await way.clock.advance(PROBE_EVERY_S)
-    asks = begun(way.call())
-    await way.clock.advance(0.0)
+    await store.clock.advance(PROBE_EVERY_S)
+    asks = started_task(store.call())
+    await store.clock.advance(0.0)
     assert not asks.done()
     for _ in range(3):
-        await way.call()
-        async with way.call_admitter.enter(CallRequest(other)):
+        await store.call()
+        async with store.call_admitter.enter(CallRequest(other)):
             pass
-    assert way.asked == 4
-    await way.clock.advance(UNRESPONSIVE_AFTER_S)
+    assert store.asked == 4
+    await store.clock.advance(UNRESPONSIVE_AFTER_S)
     assert asks.done()
 
 
 async def test_calls_whose_time_is_short_find_out_too() -> None:
-    way = WayOfAnAbsentStore()
-    await way.call()
-    way.hangs = True
-    await way.clock.advance(6.0)
+    store = WayOfAnAbsentStore()
+    await store.call()
+    store.hangs = True
+    await store.clock.advance(6.0)
     for call_s, away in ((CANCELLED_AFTER_S - 0.1, False), (CANCELLED_AFTER_S, True)):
-        waits = begun(way.call(call_s=call_s))
-        await way.clock.advance(call_s)
+        waits = started_task(store.call(call_s=call_s))
+        await store.clock.advance(call_s)
         with pytest.raises(DeadlineExceededError):
             await waits
-        assert (way.call_admitter.cached_connection(way.key) is not None) is away
+        assert (store.call_admitter.cached_connection(store.key) is not None) is away
 
 
 async def test_uncached_connection_is_waited_for_until_the_deadline() -> None:
-    way = WayOfAnAbsentStore()
-    way.hangs = True
-    waits = begun(way.call(call_s=4.0))
-    await way.clock.advance(3.9)
+    store = WayOfAnAbsentStore()
+    store.hangs = True
+    waits = started_task(store.call(call_s=4.0))
+    await store.clock.advance(3.9)
     assert not waits.done()
-    await way.clock.advance(0.1)
+    await store.clock.advance(0.1)
     assert waits.done()
     with pytest.raises(DeadlineExceededError, match=r"its connection .*acme.* hint: "):
         await waits
 
 
 async def test_a_gate_that_does_not_open_holds_no_call_beyond_its_deadline() -> None:
-    way, opened = WayOfAnAbsentStore(), asyncio.Event()
-    way.opened = opened
-    waits = begun(way.call(call_s=4.0))
-    await way.clock.advance(4.0)
+    store, opened = WayOfAnAbsentStore(), asyncio.Event()
+    store.opened = opened
+    waits = started_task(store.call(call_s=4.0))
+    await store.clock.advance(4.0)
     assert waits.done()
     with pytest.raises(DeadlineExceededError, match="the gate"):
         await waits
     opened.set()
-    await way.call()
+    await store.call()
 
 
 class Vault:
@@ -170,9 +170,9 @@ class Vault:
         self.away = self.hangs = False
         self.state = "active"
         self._lasts_s = lasts_s
-        known: Any = self
-        deps: Any = SimpleNamespace(store=known, clock=self.clock, emit=self.told)
-        self.reader = TokenReader(deps, known, known, 5.0)
+        cache: Any = self
+        deps: Any = SimpleNamespace(store=cache, clock=self.clock, emit=self.told)
+        self.reader = TokenReader(deps, cache, cache, 5.0)
 
     async def read(self, key: ConnectionKey) -> Any:
         if self.away:

@@ -89,9 +89,9 @@ async def test_at_most_parallel_statements_are_under_way(parallel: int) -> None:
 async def test_a_cancelled_caller_takes_nothing_with_it() -> None:
     store = Store()
     batch = Batcher(store.send)
-    before = ask(batch, 1)
+    earlier = ask(batch, 1)
     await store.begun.acquire()
-    under_way, waiting = before[0], ask(batch, 2, 3)
+    under_way, waiting = earlier[0], ask(batch, 2, 3)
     await asyncio.sleep(0)
     under_way.cancel()
     waiting[0].cancel()
@@ -189,9 +189,9 @@ async def test_an_error_of_an_item_whose_caller_was_cancelled_is_told() -> None:
 
     error = DependencyUnavailableError("the connection died")
     batch = Batcher(send, unclaimed=lambda item, result: missed.append((item, result)))
-    gone, stays = ask(batch, 1, 2)
+    cancelled, stays = ask(batch, 1, 2)
     await store.begun.acquire()
-    gone.cancel()
+    cancelled.cancel()
     await asyncio.sleep(0)
     store.let()
     with pytest.raises(DependencyUnavailableError):
@@ -200,7 +200,7 @@ async def test_an_error_of_an_item_whose_caller_was_cancelled_is_told() -> None:
 
 
 async def test_close_drains_what_was_taken_refuses_the_rest_and_leaves_no_task() -> None:
-    before = asyncio.all_tasks()
+    tasks_before = asyncio.all_tasks()
     store = Store()
     batch = Batcher(store.send, max_size=2)
     tasks = ask(batch, 1, 2, 3)
@@ -213,17 +213,17 @@ async def test_close_drains_what_was_taken_refuses_the_rest_and_leaves_no_task()
     store.let(2)
     assert await asyncio.gather(*tasks) == [2, 4, 6]
     await closing
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() == tasks_before
 
 
 async def test_an_idle_batcher_holds_no_task() -> None:
-    before = asyncio.all_tasks()
+    tasks_before = asyncio.all_tasks()
     store = Store()
     store.let()
     batch = Batcher(store.send)
     await batch(1)
     await asyncio.sleep(0)
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() == tasks_before
     await batch.close()
 
 
@@ -232,86 +232,86 @@ async def test_an_idle_batcher_holds_no_task() -> None:
 
 async def test_later_request_is_sent_after_the_posted_ones_are_done() -> None:
     """Though two batches may be under way: a store with two connections keeps no order between them."""
-    store, told = Store(), []
+    store, results = Store(), []
     batch = Batcher(store.send, parallel=2)
-    batch.post(1, told.append)
+    batch.post(1, results.append)
     await store.begun.acquire()
     later = ask(batch, 2, 3)
     await settled()
     assert store.batches == [[1]]
     store.let()
     await store.begun.acquire()
-    assert (told, store.batches) == ([2], [[1], [2, 3]])
+    assert (results, store.batches) == ([2], [[1], [2, 3]])
     store.let()
     assert await asyncio.gather(*later) == [4, 6]
     assert store.most_under_way == 1
 
 
 async def test_post_does_not_wait_for_earlier_requests() -> None:
-    store, told = Store(), []
+    store, results = Store(), []
     batch = Batcher(store.send, parallel=2)
     first = ask(batch, 1)
     await store.begun.acquire()
-    batch.post(2, told.append)
+    batch.post(2, results.append)
     await store.begun.acquire()
     second = ask(batch, 3)
     await settled()
     assert store.batches == [[1], [2]]
     store.let(3)
     assert await asyncio.gather(*first, *second) == [2, 6]
-    assert (told, store.batches) == ([4], [[1], [2], [3]])
+    assert (results, store.batches) == ([4], [[1], [2], [3]])
 
 
 async def test_a_sender_that_finds_something_posted_under_way_leaves_the_rest_to_its_sender() -> None:
-    store, told = Store(), []
+    store, results = Store(), []
     batch = Batcher(store.send, parallel=2)
     first = ask(batch, 1)
     await store.begun.acquire()
-    batch.post(2, told.append)
+    batch.post(2, results.append)
     await store.begun.acquire()
     last = ask(batch, 3)
     store.let()
     assert await first[0] == 2
     await settled()
-    assert (told, store.batches) == ([], [[1], [2]])
+    assert (results, store.batches) == ([], [[1], [2]])
     store.let(2)
     assert await last[0] == 6
-    assert (told, store.batches) == ([4], [[1], [2], [3]])
+    assert (results, store.batches) == ([4], [[1], [2], [3]])
 
 
 async def test_callback_of_a_post_gets_failures_and_disturbs_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store, told = Store(), []
+    store, results = Store(), []
 
     def raises(_result: object) -> None:
         raise RuntimeError("who was told could not bear it")
 
     batch = Batcher(store.send)
     store.let(100)
-    batch.post(-1, told.append)
+    batch.post(-1, results.append)
     batch.post(1, raises)
     assert await batch(2) == 4
-    assert isinstance(told[0], InvalidInputError)
+    assert isinstance(results[0], InvalidInputError)
     assert "could not bear it" in caplog.text
-    batch.post(3, told.append)
+    batch.post(3, results.append)
     batch.abandon(TimeoutError("nobody answers"))
-    assert isinstance(told[1], TimeoutError)
+    assert isinstance(results[1], TimeoutError)
     await batch.close()
-    batch.post(4, told.append)
-    assert isinstance(told[2], DependencyUnavailableError)
-    assert len(told) == 3
+    batch.post(4, results.append)
+    assert isinstance(results[2], DependencyUnavailableError)
+    assert len(results) == 3
 
 
 async def test_abandoned_request_is_in_flight_until_its_response() -> None:
     store = Store()
     batch = Batcher(store.send)
     assert batch.is_idle
-    asked = asyncio.create_task(batch(1))
+    task = asyncio.create_task(batch(1))
     await store.begun.acquire()
     batch.abandon(TimeoutError("nobody answers"))
     with pytest.raises(TimeoutError):
-        await asked
+        await task
     assert not batch.is_idle
     store.let(1)
     await batch.drained()

@@ -110,7 +110,7 @@ async def test_another_one_or_one_that_has_ended_is_not() -> None:
 
 async def test_in_a_place_that_was_ours_one_that_has_ended_is_taken_if_it_was_begun_after_its_job() -> None:
     """The one of last night has the same text, and the rows of last night."""
-    for created_at, begun in (
+    for created_at, started_at in (
         ("2026-01-01T00:01:00Z", 0),
         ("2025-12-31T00:00:00Z", 1),
         (None, 1),
@@ -119,7 +119,7 @@ async def test_in_a_place_that_was_ours_one_that_has_ended_is_taken_if_it_was_be
         vendor = Vendor(others=[{**operation(status="COMPLETED"), "createdAt": created_at}], resumed=True)
         async with in_a_job():
             assert await vendor.ids() == [1, 2, 3]
-        assert vendor.begun == begun
+        assert vendor.begun == started_at
 
 
 @pytest.mark.parametrize("code", ["OPERATION_IN_PROGRESS", "LIMIT_REACHED"])

@@ -222,17 +222,17 @@ async def test_bad_entry_stops_no_other(office: Office) -> None:
     await office.fleet.advance(300)
     redrive = office.fleet.dead_letters.redrive
 
-    async def fails_for_bad(entry_id: UUID, job: NewJob, **seen: datetime) -> bool:
+    async def fails_for_bad(entry_id: UUID, job: NewJob, **instants: datetime) -> bool:
         if entry_id == bad:
             raise RuntimeError("a bug")
-        return await redrive(entry_id, job, **seen)
+        return await redrive(entry_id, job, **instants)
 
     office.fleet.database.dead_letters[bad].category = "transient_server"
     office.fleet.dead_letters.redrive = fails_for_bad  # type: ignore[method-assign]
     assert await office.run() == {"failed": 1, "redriven": 1}
-    (told,) = office.emit.of(DeadLetterFailed)
-    assert (told.dead_letter_id, told.tenant) == (str(bad), "acme")
-    assert "a bug" in told.reason
+    (event,) = office.emit.of(DeadLetterFailed)
+    assert (event.dead_letter_id, event.tenant) == (str(bad), "acme")
+    assert "a bug" in event.reason
     assert [entry.dead_letter_id for entry in await office.fleet.dead_letters.due(9)] == []  # put off
 
 
@@ -241,7 +241,7 @@ async def test_an_entry_that_fails_past_its_age_is_left_to_a_person(fleet: Fleet
     await office.dies()
     await fleet.advance(3600)
 
-    async def broken(entry_id: UUID, **seen: object) -> bool:
+    async def broken(entry_id: UUID, **instants: object) -> bool:
         raise RuntimeError("a bug")
 
     fleet.dead_letters.resolve = broken  # type: ignore[method-assign,assignment]

@@ -96,20 +96,20 @@ async def test_cancel_discard_and_reauth_end_the_job() -> None:
 
 
 async def test_the_context_shows_the_job_and_its_time() -> None:
-    clock, seen = ManualClock(), []
+    clock, attempts = ManualClock(), []
 
     async def run(context: JobContext) -> None:
-        seen.append((context.tenant, context.provider, context.attempt, dict(context.args)))
-        seen.append(context.remaining_s)
+        attempts.append((context.tenant, context.provider, context.attempt, dict(context.args)))
+        attempts.append(context.remaining_s)
         await clock.sleep(10)
-        seen.append(context.remaining_s)
+        attempts.append(context.remaining_s)
 
     doer = executor(Handler("work", run, timeout_s=40), clock=clock)
     task = asyncio.create_task(doer.run(a_job(provider="shopify", attempt=3, args={"a": 1})))
     await clock.wait_sleepers(2)
     await clock.advance(10)
     await task
-    assert seen == [("acme", "shopify", 3, {"a": 1}), 40, 30]
+    assert attempts == [("acme", "shopify", 3, {"a": 1}), 40, 30]
 
 
 # ---- failures ----------------------------------------------------------------------------------
@@ -302,15 +302,15 @@ async def test_with_too_little_time_left_it_is_not_begun(left_s: float, timeout_
 
 
 async def test_a_drain_shortens_what_the_handler_sees_not_its_timeout() -> None:
-    clock, ends, seen = ManualClock(), [math.inf], []
+    clock, ends, attempts = ManualClock(), [math.inf], []
 
     async def run(context: JobContext) -> None:
-        seen.append(context.remaining_s)
+        attempts.append(context.remaining_s)
         ends[0] = 45.0
-        seen.append(context.remaining_s)
+        attempts.append(context.remaining_s)
 
     await executor(Handler("work", run, timeout_s=60), clock=clock).run(a_job(), lambda: ends[0])
-    assert seen == [60, 45]
+    assert attempts == [60, 45]
 
 
 # ---- what is told ----------------------------------------------------------------------------------
@@ -320,13 +320,13 @@ async def test_each_run_is_told_with_what_the_log_line_needs() -> None:
     emit = Recorder()
     job = a_job(provider="shopify", attempt=2, streaks={"transient_server": 1})
     await outcome_of(raising(TransientFailureError("503 from the shop")), job, emit=emit)
-    told = emit.of(JobFinished)[0]
-    assert (told.job_id, told.kind, told.tenant, told.provider) == (job.job_id, "work", "acme", "shopify")
-    assert (told.outcome, told.attempt, told.category) == ("retried", 2, "transient_server")
-    assert told.code == "transient_failure"
-    assert told.reason is not None
-    assert "503 from the shop" in told.reason
-    assert told.next_retry_s == 2.0
+    event = emit.of(JobFinished)[0]
+    assert (event.job_id, event.kind, event.tenant, event.provider) == (job.job_id, "work", "acme", "shopify")
+    assert (event.outcome, event.attempt, event.category) == ("retried", 2, "transient_server")
+    assert event.code == "transient_failure"
+    assert event.reason is not None
+    assert "503 from the shop" in event.reason
+    assert event.next_retry_s == 2.0
 
 
 def test_two_handlers_for_one_kind_are_refused() -> None:

@@ -56,15 +56,15 @@ async def test_a_vendor_that_always_refuses_for_a_limit_fails_its_job_in_the_end
     assert (burns.failure.code, burns.streaks) == ("http_429", {**waits.streaks, str(RATE): 1})
 
 
-@pytest.mark.parametrize(("noted", "comes_on"), [({"page": 7}, True), ({"page": 6}, False), ({}, False)])
+@pytest.mark.parametrize(("waits", "comes_on"), [({"page": 7}, True), ({"page": 6}, False), ({}, False)])
 async def test_the_waits_of_a_job_that_comes_on_are_counted_anew(
-    noted: dict[str, int], comes_on: bool
+    waits: dict[str, int], comes_on: bool
 ) -> None:
     """A list of hours on a busy account is refused now and then; what is noted again is no progress."""
     job = a_job(args={SAVED: {"page": 6}}, streaks={"transient_server": 2, "waits": MOST_WAITS})
 
     async def run(context: JobContext) -> None:
-        for name, value in noted.items():
+        for name, value in waits.items():
             context.save(name, value)
         raise refused()
 

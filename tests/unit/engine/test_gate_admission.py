@@ -57,10 +57,10 @@ class World:
 async def world() -> World:
     clock = ManualClock(start=1_800_000_000.0)
     gate: Any = Altered(LocalGate(lambda: round(clock.monotonic() * MICRO)))
-    told = Recorder()
-    renewer = LeaseRenewer(gate, clock=clock, draw=half, emit=told)
+    recorder = Recorder()
+    renewer = LeaseRenewer(gate, clock=clock, draw=half, emit=recorder)
     await renewer.listen()
-    admitter = Admitter(gate, renewer, process="p1", clock=clock, draw=half, ids=IDS, emit=told)
+    admitter = Admitter(gate, renewer, process="p1", clock=clock, draw=half, ids=IDS, emit=recorder)
     return World(clock, gate, renewer, admitter, [])
 
 
@@ -293,7 +293,7 @@ async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(
     closed = DependencyUnavailableError("gate is closed")
     inside = await world.admitter.admit(world.entry(Plan(DOMAIN)))
     world.admitter.release_local(inside)
-    alter(world.gate, release_soon=lambda _finish, told: told(closed))
+    alter(world.gate, release_soon=lambda _finish, callback: callback(closed))
     world.admitter.release_soon(inside)
 
     async def finish(_finish: object) -> None:
@@ -301,6 +301,6 @@ async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(
 
     with altered(world.gate, release=finish):
         await world.stay("asked", world.entry(Plan(DOMAIN)))
-    alter(world.gate, release_soon=lambda _finish, told: told(ValueError("of ours")))
+    alter(world.gate, release_soon=lambda _finish, callback: callback(ValueError("of ours")))
     with pytest.raises(ValueError, match="of ours"):
         world.admitter.release_soon(inside)

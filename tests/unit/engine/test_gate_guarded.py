@@ -97,9 +97,9 @@ async def test_by_hand_it_keeps_to_its_share_until_it_may_return(
     await look(fleet, 3)
     assert process.gate.is_degraded
     assert process.way.abandoned == 1, "who waits for the store is served from the share"
-    (told,) = process.events
-    assert isinstance(told, GateDegraded)
-    assert "redis is moved" in told.reason
+    (event,) = process.events
+    assert isinstance(event, GateDegraded)
+    assert "redis is moved" in event.reason
     await clock.advance(10)
     assert len(await process.take_all(plan)) == 10, "a quarter of the rate, from 0"
     await process.gate.force_degraded("redis is moved")
@@ -168,23 +168,23 @@ async def test_on_return_there_is_no_burst(fleet: list[Process], store: Store, c
 
 async def test_a_short_absence_of_one_is_accounted_for(fleet: list[Process], clock: ManualClock) -> None:
     plan = rate(40, 4)
-    one, *others = fleet
+    first, *others = fleet
     await others[0].take_all(plan)
-    one.way.cut = True
-    await one.gate.look()
+    first.way.cut = True
+    await first.gate.look()
     units = 0
     for _ in range(10):
         await clock.advance(1)
         for process in fleet:
             units += len(await process.take_all(plan))
-    one.way.cut = False
-    await look([one], 2)
+    first.way.cut = False
+    await look([first], 2)
     units += sum([len(await process.take_all(plan)) for process in fleet])
     assert units <= 4 * 10 * (1 + 1 / 4)
-    left = await others[0].take(plan)
-    assert isinstance(left, GateRefusal)
-    assert left.retry_after_s is not None
-    assert left.retry_after_s > 1, "what it spent alone is owed"
+    remaining = await others[0].take(plan)
+    assert isinstance(remaining, GateRefusal)
+    assert remaining.retry_after_s is not None
+    assert remaining.retry_after_s > 1, "what it spent alone is owed"
 
 
 async def test_slots_are_never_over_the_limit(fleet: list[Process], store: Store, clock: ManualClock) -> None:
@@ -197,12 +197,12 @@ async def test_slots_are_never_over_the_limit(fleet: list[Process], store: Store
     await fleet[0].gate.release(Release(holders.pop()))
     again = await fleet[0].take_all(plan)
     assert len(again) == 1, "what was its own it may use again"
-    held = [*holders, *again]
+    requests = [*holders, *again]
     for still_held in (5, 2, 2):  # its share of 5 among 4, before the store would give them to others
         await clock.advance(10.5)
-        states = await fleet[0].gate.renew([renewal(one) for one in held])
-        held = [one for one, state in zip(held, states, strict=True) if state is Lease.ACTIVE]
-        assert len(held) == still_held
+        states = await fleet[0].gate.renew([renewal(request) for request in requests])
+        requests = [request for request, state in zip(requests, states, strict=True) if state is Lease.ACTIVE]
+        assert len(requests) == still_held
     assert [len(await process.take_all(plan)) for process in fleet[1:]] == [1, 1, 1]
 
 
@@ -214,20 +214,20 @@ async def shares_held(
     store.away = True
     await look(fleet)
     await clock.advance(31)
-    held = [await process.take_all(plan) for process in fleet]
-    assert [len(one) for one in held] == [capacity // len(fleet)] * len(fleet)
+    requests_by_process = [await process.take_all(plan) for process in fleet]
+    assert [len(requests) for requests in requests_by_process] == [capacity // len(fleet)] * len(fleet)
     store.away = False
-    return plan, held
+    return plan, requests_by_process
 
 
 async def test_the_store_learns_who_holds_what(
     fleet: list[Process], store: Store, clock: ManualClock
 ) -> None:
-    plan, held = await shares_held(fleet, store, clock, 4)
+    plan, requests_by_process = await shares_held(fleet, store, clock, 4)
     await look(fleet, 2)
     await clock.advance(1)
     assert isinstance(await fleet[0].take(plan), GateRefusal)
-    await fleet[0].gate.release(Release(held[0][0]))
+    await fleet[0].gate.release(Release(requests_by_process[0][0]))
     assert isinstance(await fleet[1].take(plan), Admitted)
     assert isinstance(await fleet[2].take(plan), GateRefusal)
 
@@ -237,10 +237,10 @@ async def test_a_slot_that_came_free_meanwhile_is_free_on_return(
 ) -> None:
     """A hiccup of a second must not leave every slot taken for a lease."""
     plan = Plan(DOMAIN, pool=PoolLimit("p", 4, lease_s=30))
-    held = await fleet[0].take_all(plan)
+    requests = await fleet[0].take_all(plan)
     store.away = True
     await look(fleet)
-    for admitted in held[:3]:
+    for admitted in requests[:3]:
         await fleet[0].gate.release(Release(admitted))
     store.away = False
     await look(fleet, 2)
@@ -251,14 +251,14 @@ async def test_first_process_back_leaves_the_others_their_slots(
     fleet: list[Process], store: Store, clock: ManualClock
 ) -> None:
     """The store knows nothing of their slots until they are back, too."""
-    plan, held = await shares_held(fleet, store, clock, 8)
+    plan, requests_by_process = await shares_held(fleet, store, clock, 8)
     await look(fleet[:1], 2)
     assert await fleet[0].take(plan) == GateRefusal(RefusedBy.RECOVERY, 1.0)
-    await fleet[0].gate.release(Release(held[0].pop()))
+    await fleet[0].gate.release(Release(requests_by_process[0].pop()))
     assert len(await fleet[0].take_all(plan)) == 1
     await look(fleet[1:], 2)
     await clock.advance(1)
-    await fleet[1].gate.release(Release(held[1].pop()))
+    await fleet[1].gate.release(Release(requests_by_process[1].pop()))
     assert len(await fleet[0].take_all(plan)) == 1, "now the limits are the fleet's again"
 
 

@@ -37,15 +37,15 @@ async def test_an_end_that_the_store_does_not_hear_is_settled_here(
 ) -> None:
     """It degrades the process as any other error does, and the store is told of the slot when it is back."""
     process, plan = fleet[0], Plan(DOMAIN, pool=PoolLimit("p", 4))
-    held = await process.take_all(plan)
+    requests = await process.take_all(plan)
     store.away = True
-    told: list[Released | Exception] = []
-    process.gate.release_soon(Release(held[0]), told.append)
+    results: list[Released | Exception] = []
+    process.gate.release_soon(Release(requests[0]), results.append)
     await process.gate.drained()
-    assert told == [Released(was_held=True)]
+    assert results == [Released(was_held=True)]
     assert process.gate.is_degraded
-    process.gate.release_soon(Release(held[1]), told.append)
-    assert told == [Released(was_held=True)] * 2, "alone it is done at once"
+    process.gate.release_soon(Release(requests[1]), results.append)
+    assert results == [Released(was_held=True)] * 2, "alone it is done at once"
     assert len(await process.take_all(plan)) == 1, "what was its own when that began is its own to use again"
     store.away = False
     await look(process, 2)
@@ -57,18 +57,18 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
     fleet: list[Process], store: Store
 ) -> None:
     process, plan = fleet[0], Plan(DOMAIN, pool=PoolLimit("p", 1))
-    (held,) = await process.take_all(plan)
+    (request,) = await process.take_all(plan)
     store.away = True
     await look(process)
     store.away = False
     await look(process)
-    renew, told = process.way.renew, []
+    renew, results = process.way.renew, []
 
     async def slow_renew(renewals: Sequence[Renewal]) -> list[Lease]:
-        process.gate.release_soon(Release(held), told.append)
+        process.gate.release_soon(Release(request), results.append)
         asking.append(asyncio.create_task(process.take(plan)))
         await asyncio.sleep(0)
-        assert told == []
+        assert results == []
         return await renew(renewals)
 
     asking: list[asyncio.Task[Any]] = []
@@ -76,7 +76,7 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
     await look(process)
     assert not process.gate.is_degraded
     assert isinstance(await asking[0], Admitted)
-    assert told == [Released(was_held=True)]
+    assert results == [Released(was_held=True)]
 
 
 async def test_a_late_end_that_raises_leaves_nobody_waiting(fleet: list[Process], store: Store) -> None:
@@ -86,14 +86,14 @@ async def test_a_late_end_that_raises_leaves_nobody_waiting(fleet: list[Process]
     await look(process)
     store.away = False
     await look(process)
-    renew, told = process.way.renew, []
+    renew, results = process.way.renew, []
 
     def falls(_result: Released | Exception) -> None:
         raise ValueError("who was told")
 
     async def slow_renew(renewals: Sequence[Renewal]) -> list[Lease]:
         process.gate.release_soon(Release(first._replace(local=True, holder=None)), falls)
-        process.gate.release_soon(Release(second), told.append)
+        process.gate.release_soon(Release(second), results.append)
         asking.append(asyncio.create_task(process.take(plan)))
         await asyncio.sleep(0)
         return await renew(renewals)
@@ -103,4 +103,4 @@ async def test_a_late_end_that_raises_leaves_nobody_waiting(fleet: list[Process]
     with pytest.raises(ValueError, match="who was told"):
         await look(process)
     assert isinstance(await asyncio.wait_for(asking[0], 5), Admitted)
-    assert told == [Released(was_held=True)], "the other end was told, too"
+    assert results == [Released(was_held=True)], "the other end was told, too"

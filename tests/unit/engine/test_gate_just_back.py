@@ -70,9 +70,9 @@ async def test_refusal_of_the_store_costs_nothing_of_the_share(
     await clock.advance(10)
     store.away = False
     await look(fleet[:1], 2)
-    held = Plan(DOMAIN, buckets=plan.buckets, pool=PoolLimit("p", 0, lease_s=30))
+    held_plan = Plan(DOMAIN, buckets=plan.buckets, pool=PoolLimit("p", 0, lease_s=30))
     for _ in range(30):
-        assert isinstance(await fleet[0].take(held), GateRefusal)
+        assert isinstance(await fleet[0].take(held_plan), GateRefusal)
     assert len(await fleet[0].take_all(plan)) == 20
 
 
@@ -94,14 +94,14 @@ async def test_call_over_the_share_after_a_return_keeps_no_place(
 ) -> None:
     """A slot that came to him would lie idle until its claim ends: he was refused, and looks nowhere."""
     ours, other, plan = *fleet[:2], slots(buckets=rate(80, 8).buckets)
-    held = await other.take(plan)
+    request = await other.take(plan)
     await away(ours)
     await clock.advance(0.6)
     await back(ours)
     early = waiter(plan)
     assert isinstance(await ours.gate.admit(early), Queued)
     await ours.take_all(rate(80, 8))
-    assert isinstance(held, Admitted)
-    await other.gate.release(Release(held))
+    assert isinstance(request, Admitted)
+    await other.gate.release(Release(request))
     assert isinstance(await ours.gate.admit(early), GateRefusal)
     assert isinstance(await other.take(plan), Admitted)

@@ -159,15 +159,15 @@ async def test_a_renewal_counts_from_when_it_was_asked_for(clock: ManualClock) -
     await calls.end()
 
 
-@pytest.mark.parametrize(("fencing", "left"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("fencing", "remaining"), [(False, 0), (True, 1)])
 async def test_a_store_that_lost_everything_gives_slots_to_others_after_30_s(
-    clock: ManualClock, fencing: bool, left: int
+    clock: ManualClock, fencing: bool, remaining: int
 ) -> None:
     """However long the lease was. Bulk operations, whose slots are fenced, do not trust such a store."""
     _, calls = calls_of(clock, lease_s=600.0, fencing=fencing)
     await calls.begin()
     await clock.advance(29.9)
-    assert calls.left == left
+    assert calls.left == remaining
     await calls.end()
 
 
@@ -198,7 +198,7 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
     calls = calls_over(process, Plan(DOMAIN, pool=PoolLimit("p", 5)))
     for _ in range(5):
         await calls.begin()
-    given, next_beat_s = 0, beats_from_s
+    granted_count, next_beat_s = 0, beats_from_s
     for tick in range(int((cut_at_s + LEASE_S) / LOOK_S)):
         now_s = tick * LOOK_S
         process.way.cut = now_s >= cut_at_s
@@ -213,10 +213,10 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
             calls.running[0].cancel()
             await settled()
             await calls.begin()
-        given += len(await others.take_all(calls.plan))
-        assert calls.left + given <= 5 + 1, "one is its share"
+        granted_count += len(await others.take_all(calls.plan))
+        assert calls.left + granted_count <= 5 + 1, "one is its share"
         await clock.advance(LOOK_S)
-    assert (calls.left, given) == (1, 5)
+    assert (calls.left, granted_count) == (1, 5)
     await calls.end()
 
 

@@ -27,16 +27,16 @@ def throttled(available: float) -> RawResponse:
 
 
 @pytest.mark.parametrize(
-    ("own", "slots"), [(8, 8), (3.0, 3), (100_000, 100_000), (100_001, None), (0, None), (None, None)]
+    ("own_limit", "slots"), [(8, 8), (3.0, 3), (100_000, 100_000), (100_001, None), (0, None), (None, None)]
 )
-def test_how_many_calls_may_be_in_flight_is_told_to_the_pool(own: object, slots: int | None) -> None:
+def test_how_many_calls_may_be_in_flight_is_told_to_the_pool(own_limit: object, slots: int | None) -> None:
     body = {
         "accountConcurrencyLimit": 15,
-        "integrationConcurrencyLimit": own,
+        "integrationConcurrencyLimit": own_limit,
         "integrationLimitType": "integrationSpecific",
     }
-    told = of("netsuite", RawResponse(200, body=body))
-    assert told == Observations({}, {}, {}, slots, () if slots or not own else ("concurrency",))
+    observations = of("netsuite", RawResponse(200, body=body))
+    assert observations == Observations({}, {}, {}, slots, () if slots or not own_limit else ("concurrency",))
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,26 @@ def test_a_limit_far_from_the_known_one_counts_once_it_is_told_twice(odd: LimitO
     usual = LimitObservation("points", remaining=7.0, capacity=1100.0, per_s=55.0)
     doubts = Doubts()
     for item, believed in ((odd, False), (usual, True), (odd, False), (odd, odd.window_s is None)):
-        told = observations_for(PLAN, [item], doubts)
-        seen = told.observed[1]
-        assert (seen.capacity is not None or seen.per_s is not None) is believed
-        assert told.ignored == (() if believed else ("points",))
+        observations = observations_for(PLAN, [item], doubts)
+        observation = observations.observed[1]
+        assert (observation.capacity is not None or observation.per_s is not None) is believed
+        assert observations.ignored == (() if believed else ("points",))
 
 
 def test_no_call_costs_more_than_its_bucket_holds() -> None:
-    told = observations_for(PLAN, [LimitObservation("points", requested=1e9, actual=1e9)])
-    assert (told.actual, told.estimated, told.ignored) == ({1: 1000.0}, {1: 1000.0}, ("points",))
+    observations = observations_for(PLAN, [LimitObservation("points", requested=1e9, actual=1e9)])
+    assert (observations.actual, observations.estimated, observations.ignored) == (
+        {1: 1000.0},
+        {1: 1000.0},
+        ("points",),
+    )
 
 
 def test_a_reset_that_comes_before_the_next_unit_is_waited_for() -> None:
-    seen = observations_for(PLAN, [LimitObservation("requests", remaining=0.0, reset_s=0.2)]).observed[0]
-    assert (seen.remaining, seen.held_s, seen.wait_s) == (40.0, 0.2, None)
+    observation = observations_for(PLAN, [LimitObservation("requests", remaining=0.0, reset_s=0.2)]).observed[
+        0
+    ]
+    assert (observation.remaining, observation.held_s, observation.wait_s) == (40.0, 0.2, None)
     for item in (
         LimitObservation("requests", remaining=0.0, reset_s=9.0),
         LimitObservation("requests", remaining=3.0, reset_s=0.2),
@@ -87,58 +93,58 @@ def test_a_throttled_query_tells_its_bucket_and_costs_nothing() -> None:
 def test_a_query_that_ran_tells_its_cost() -> None:
     status = {"maximumAvailable": 2000.0, "currentlyAvailable": 1969, "restoreRate": 100.0}
     cost = {"requestedQueryCost": 52, "actualQueryCost": 31, "throttleStatus": status}
-    told = of("shopify", RawResponse(200, body={"data": {}, "extensions": {"cost": cost}}))
-    assert told == Observations({1: Observation(1969.0, 2000.0, 100.0, None)}, {1: 31.0}, {1: 52.0})
+    observations = of("shopify", RawResponse(200, body={"data": {}, "extensions": {"cost": cost}}))
+    assert observations == Observations({1: Observation(1969.0, 2000.0, 100.0, None)}, {1: 31.0}, {1: 52.0})
 
 
 def test_a_refused_call_waits_as_asked() -> None:
     headers = {"x-shopify-shop-api-call-limit": ["40/40"], "retry-after": ["2.0"]}
-    told = of("shopify", RawResponse(429, headers))
-    assert told == Observations({0: Observation(0.0, 40.0, None, 2.0)}, {0: 0.0}, {})
+    observations = of("shopify", RawResponse(429, headers))
+    assert observations == Observations({0: Observation(0.0, 40.0, None, 2.0)}, {0: 0.0}, {})
 
 
 def test_a_refusal_of_calls_that_no_bucket_counts_slows_them_all() -> None:
     plan = Plan(PLAN.domain, buckets=(POINTS,))
-    told = of("standard", RawResponse(429, {"retry-after": ["120"]}), plan)
-    assert told == Observations({0: Observation(wait_s=120.0)}, {}, {})
+    observations = of("standard", RawResponse(429, {"retry-after": ["120"]}), plan)
+    assert observations == Observations({0: Observation(wait_s=120.0)}, {}, {})
 
 
 def test_a_refusal_for_limits_that_are_not_known_slows_all_until_the_last_of_them_has_room() -> None:
     headers = {"ratelimit": ['"minute";r=0;t=10, "burst";r=0;t=40, "hour";r=7;t=900']}
-    told = of("standard", RawResponse(429, headers))
-    assert told == Observations(dict.fromkeys((0, 1), Observation(wait_s=40.0)), {}, {})
+    observations = of("standard", RawResponse(429, headers))
+    assert observations == Observations(dict.fromkeys((0, 1), Observation(wait_s=40.0)), {}, {})
 
 
 def test_a_bucket_that_is_known_waits_for_the_limits_that_are_not_and_keeps_what_it_has() -> None:
-    told = of("standard", RawResponse(429, {"ratelimit": ['"requests";r=30;t=10, "burst";r=0;t=40']}))
-    assert told.observed == {0: Observation(remaining=30.0, held_s=40.0), 1: Observation(wait_s=40.0)}
-    told = of("standard", RawResponse(429, {"ratelimit": ['"requests";r=0;t=90, "burst";r=0;t=40']}))
-    assert told.observed[0] == Observation(remaining=0.0, wait_s=90.0, held_s=40.0)
+    observations = of("standard", RawResponse(429, {"ratelimit": ['"requests";r=30;t=10, "burst";r=0;t=40']}))
+    assert observations.observed == {0: Observation(remaining=30.0, held_s=40.0), 1: Observation(wait_s=40.0)}
+    observations = of("standard", RawResponse(429, {"ratelimit": ['"requests";r=0;t=90, "burst";r=0;t=40']}))
+    assert observations.observed[0] == Observation(remaining=0.0, wait_s=90.0, held_s=40.0)
 
 
 def test_a_server_that_is_down_for_a_while_does_not_spend_the_day() -> None:
     plan = Plan(PLAN.domain, buckets=(BucketLimit("sf|daily", 5_000, 0.52, name="daily"),))
     headers = {"retry-after": ["60"], "sforce-limit-info": ["api-usage=1000/50000"]}
-    told = of("salesforce", RawResponse(503, headers), plan).observed[0]
-    assert (told.remaining, told.wait_s, told.held_s) == (49_000.0, None, 60.0)
+    observation = of("salesforce", RawResponse(503, headers), plan).observed[0]
+    assert (observation.remaining, observation.wait_s, observation.held_s) == (49_000.0, None, 60.0)
 
 
 @pytest.mark.parametrize(("told_s", "waits_s"), [(0.0, 900.0), (3600.0, 3600.0), (1e6, 86_400.0)])
 def test_a_spent_day_parks_to_its_reset_and_at_most_a_day(told_s: float, waits_s: float) -> None:
-    told = observations_for(PLAN, [LimitObservation("daily", wait_s=told_s, daily=True)])
-    assert told.observed[0] == Observation(wait_s=waits_s)
+    observations = observations_for(PLAN, [LimitObservation("daily", wait_s=told_s, daily=True)])
+    assert observations.observed[0] == Observation(wait_s=waits_s)
 
 
 def test_hints_are_bounded() -> None:
-    told = observations_for(PLAN, [LimitObservation("requests", wait_s=1e9)])
-    assert told.observed[0].wait_s == 900.0
+    observations = observations_for(PLAN, [LimitObservation("requests", wait_s=1e9)])
+    assert observations.observed[0].wait_s == 900.0
 
 
 def test_observed_window_becomes_a_bucket() -> None:
-    told = observations_for(
+    observations = observations_for(
         PLAN, [LimitObservation("requests", remaining=60.0, capacity=100.0, window_s=10.0)]
     )
-    assert told.observed[0] == Observation(60.0, 10.0, 9.0, None)
+    assert observations.observed[0] == Observation(60.0, 10.0, 9.0, None)
 
 
 @pytest.mark.parametrize("limit", ["concurrency", "object", "endpoint", "bulk", "account"])

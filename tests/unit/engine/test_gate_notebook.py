@@ -28,14 +28,14 @@ class Notes:
         self.batches: list[list[LearnedLimit]] = []
         self.away = False
 
-    async def save(self, learnt: Sequence[LearnedLimit]) -> None:
+    async def save(self, limits: Sequence[LearnedLimit]) -> None:
         if self.away:
             raise DependencyUnavailableError("the database is away")
-        self.batches.append(list(learnt))
+        self.batches.append(list(limits))
 
     @property
     def written(self) -> list[tuple[float, float]]:
-        return [(one.capacity, one.per_s) for batch in self.batches for one in batch]
+        return [(limit.capacity, limit.per_s) for batch in self.batches for limit in batch]
 
 
 class World:
@@ -44,8 +44,8 @@ class World:
         self.notes = Notes()
         self.learned_limits = LearnedLimitsWriter(self.notes, clock=self.clock)  # type: ignore[arg-type]
 
-    def hears(self, told: Observation, of: Connection = SHOP) -> None:
-        self.learned_limits.record(of, PLANS.of(of, "graphql").plan, {0: told})
+    def hears(self, observation: Observation, of: Connection = SHOP) -> None:
+        self.learned_limits.record(of, PLANS.of(of, "graphql").plan, {0: observation})
 
 
 @pytest.fixture
@@ -64,11 +64,11 @@ async def test_observation_that_differs_from_the_plan_is_stored_once(world: Worl
 
 
 @pytest.mark.parametrize(
-    "told",
+    "observation",
     [Observation(remaining=3), Observation(wait_s=5), Observation(900, 1000, 50), Observation(per_s=50)],
 )
-async def test_observation_equal_to_the_plan_is_not_stored(world: World, told: Observation) -> None:
-    world.hears(told)
+async def test_observation_equal_to_the_plan_is_not_stored(world: World, observation: Observation) -> None:
+    world.hears(observation)
     await world.learned_limits.write()
     assert world.notes.batches == []
 
@@ -128,9 +128,9 @@ async def test_failed_write_is_repeated_later(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [Observation(capacity=1e300), Observation(per_s=0), Observation(capacity=float("nan"))]
+    "observation", [Observation(capacity=1e300), Observation(per_s=0), Observation(capacity=float("nan"))]
 )
-async def test_impossible_observation_is_not_stored(world: World, told: Observation) -> None:
-    world.hears(told)
+async def test_impossible_observation_is_not_stored(world: World, observation: Observation) -> None:
+    world.hears(observation)
     await world.learned_limits.write()
     assert world.notes.batches == []

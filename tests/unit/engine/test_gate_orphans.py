@@ -34,7 +34,7 @@ def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> StoredLea
 
 
 @pytest.mark.parametrize(
-    ("held", "sessions", "why"),
+    ("lease", "sessions", "why"),
     [
         (lease(1, 1), [session(1, "alive")], None),
         (lease(1, 1), [session(1, "late")], None),
@@ -52,9 +52,9 @@ def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> StoredLea
     ],
 )
 def test_lease_without_a_live_session_is_an_orphan(
-    held: StoredLease, sessions: list[SessionView], why: str | None
+    lease: StoredLease, sessions: list[SessionView], why: str | None
 ) -> None:
-    assert [orphan.why for orphan in orphans([held], sessions)] == ([why] if why else [])
+    assert [orphan.why for orphan in orphans([lease], sessions)] == ([why] if why else [])
 
 
 class Keys:
@@ -70,14 +70,14 @@ class Keys:
         self.happened = {"grant": 9, "expire": 2, "recover": 1, "promote": 4}
         self.away = False
 
-    async def survey(self, **_wanted: object) -> KeySurvey:
+    async def survey(self, **_options: object) -> KeySurvey:
         if self.away:
             raise LimiterUnavailableError("it is away")
         self.looks += 1
         if self.looks > 1:
             self.leases = [
-                replace(one, until_us=one.until_us + 5) if one.lease_id in self.renewed else one
-                for one in self.leases
+                replace(lease, until_us=lease.until_us + 5) if lease.lease_id in self.renewed else lease
+                for lease in self.leases
             ]
         return KeySurvey(
             kinds=(KindUse("cells", 3, 300, 0), KindUse("leases", 2, 100, 0)),
@@ -117,12 +117,12 @@ async def test_lease_renewed_between_two_checks_is_no_orphan() -> None:
     keys = Keys(lease(1, 1), lease(2, 1))
     keys.renewed = {1}
     looking, clock = search(keys, session(1, "lost"))
-    found = await looking.confirm(14.0)
-    assert [orphan.lease.lease_id for orphan in found.orphans] == [2]
+    report = await looking.confirm(14.0)
+    assert [orphan.lease.lease_id for orphan in report.orphans] == [2]
     assert clock.monotonic() == pytest.approx(14.0)
-    given = await looking.release(found.orphans)
-    assert [orphan.lease.lease_id for orphan in given] == [2]
-    assert [one.lease_id for one in keys.given] == [2]
+    released = await looking.release(report.orphans)
+    assert [orphan.lease.lease_id for orphan in released] == [2]
+    assert [lease.lease_id for lease in keys.given] == [2]
 
 
 async def test_a_lease_that_is_over_needs_no_second_look() -> None:
@@ -137,7 +137,7 @@ async def test_the_hourly_look_tells_what_happened_and_mends_what_is_left() -> N
     keys.no_ttl = ("some-key",)
     done = await GateMaintenance(keys, emit=emit).run()  # type: ignore[arg-type]
     assert done == 2
-    assert [one.lease_id for one in keys.given] == [1], "what may be under way is left to the gate"
+    assert [lease.lease_id for lease in keys.given] == [1], "what may be under way is left to the gate"
     assert keys.ttl == [(("some-key",), TTL_S)]
     assert emit.of(GateMaintenanceDone) == [
         GateMaintenanceDone(
@@ -150,13 +150,13 @@ async def test_where_nothing_happened_it_says_zero() -> None:
     keys, emit = Keys(), Recorder()
     keys.happened = {}
     assert await GateMaintenance(keys, emit=emit).run() == 0  # type: ignore[arg-type]
-    (told,) = emit.of(GateMaintenanceDone)
-    assert (told.orphans, told.promoted, told.cleaned) == (0, 0, 0)
+    (event,) = emit.of(GateMaintenanceDone)
+    assert (event.orphans, event.promoted, event.cleaned) == (0, 0, 0)
 
 
 async def test_a_redis_that_is_away_fails_no_clean_up() -> None:
     keys, emit = Keys(), Recorder()
     keys.away = True
     assert await GateMaintenance(keys, emit=emit).run() == 0  # type: ignore[arg-type]
-    assert [told.service for told in emit.of(ServiceFailed)] == ["gate-maintenance"]
+    assert [event.service for event in emit.of(ServiceFailed)] == ["gate-maintenance"]
     assert emit.of(GateMaintenanceDone) == []

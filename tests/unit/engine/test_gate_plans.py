@@ -48,8 +48,8 @@ def test_each_api_meets_its_own_limits(plans: Plans) -> None:
 
 
 def test_netsuite_counts_calls_in_flight_per_account(plans: Plans) -> None:
-    one, other = connection("netsuite"), connection("netsuite", 2, key=ConnectionKey("beta", "netsuite"))
-    plan, same = plans.of(one).plan, plans.of(other).plan
+    first, other = connection("netsuite"), connection("netsuite", 2, key=ConnectionKey("beta", "netsuite"))
+    plan, same = plans.of(first).plan, plans.of(other).plan
     assert plan.domain == same.domain == Domain(("netsuite", "account", "shop-1"))
     assert plan.pool is not None
     assert same.pool is not None
@@ -65,49 +65,49 @@ def test_connection_without_an_account_shares_no_limits(plans: Plans) -> None:
         connection("netsuite", number, key=ConnectionKey(tenant, "netsuite", "main"), account_id=None)
         for number, tenant in enumerate(("beta", "gamma"), 2)
     ]
-    domains = {plans.of(one).plan.domain for one in (named, *unnamed)}
+    domains = {plans.of(shop).plan.domain for shop in (named, *unnamed)}
     assert len(domains) == 3
 
 
 def test_an_apps_limit_is_one_for_all_its_accounts(plans: Plans) -> None:
     overlay = PROFILES["hubspot"].overlay({"limits": {"domain": "app"}})
     app_wide = Plans(lambda provider, variant: overlay)
-    one = app_wide.of(connection("hubspot")).plan
+    app_plan = app_wide.of(connection("hubspot")).plan
     other = app_wide.of(connection("hubspot", 2, account_id="shop-2")).plan
-    assert one.domain == other.domain
-    assert [limit.key for limit in one.buckets] == [limit.key for limit in other.buckets]
+    assert app_plan.domain == other.domain
+    assert [limit.key for limit in app_plan.buckets] == [limit.key for limit in other.buckets]
 
 
-@pytest.mark.parametrize(("domain", "alone"), [("app", False), ("account", True), ("tenant", True)])
-def test_shared_limit_changes_after_two_tenants_receive_the_same_numbers(domain: str, alone: bool) -> None:
+@pytest.mark.parametrize(("domain", "is_alone"), [("app", False), ("account", True), ("tenant", True)])
+def test_shared_limit_changes_after_two_tenants_receive_the_same_numbers(domain: str, is_alone: bool) -> None:
     """R50: one tenant's answers change no limit that others' calls count against."""
     overlay = PROFILES["hubspot"].overlay({"limits": {"domain": domain, "slots": 9}})
     wide = Plans(lambda provider, variant: overlay)
 
-    def told(tenant: str, number: int) -> bool:
+    def is_shared(tenant: str, number: int) -> bool:
         call = wide.of(connection("hubspot", ord(tenant), key=ConnectionKey(tenant, "hubspot")))
         name, capacity = call.plan.buckets[0].name, call.plan.buckets[0].capacity
-        heard = [
+        items = [
             LimitObservation(name, capacity=capacity - number),
             LimitObservation(CONCURRENCY, capacity=9 - number),
         ]
-        found = observations_for(call.plan, heard, call.doubts)
-        changes = {found.observed[0].capacity is not None, found.slots is not None}
-        assert found.ignored == (() if True in changes or number == 0 else (name, CONCURRENCY))
+        observations = observations_for(call.plan, items, call.doubts)
+        changes = {observations.observed[0].capacity is not None, observations.slots is not None}
+        assert observations.ignored == (() if True in changes or number == 0 else (name, CONCURRENCY))
         return changes == {True}
 
     steps = [("a", 1), ("a", 1), ("b", 2), ("a", 1), ("b", 1), ("a", 1), ("b", 0), ("b", 0), ("a", 1)]
-    effects = [told(*step) for step in steps]
+    effects = [is_shared(*step) for step in steps]
     if domain == "tenant":
         assert all(effects)
     else:
-        assert effects == [alone, alone, False, False, True, True, False, False, False]
+        assert effects == [is_alone, is_alone, False, False, True, True, False, False, False]
 
 
-@pytest.mark.parametrize(("domain", "own"), [("tenant", True), ("account", False), ("app", False)])
-def test_limit_shared_between_tenants_is_not_a_tenants_own(domain: str, own: bool) -> None:
+@pytest.mark.parametrize(("domain", "is_own"), [("tenant", True), ("account", False), ("app", False)])
+def test_limit_shared_between_tenants_is_not_a_tenants_own(domain: str, is_own: bool) -> None:
     overlay = PROFILES["hubspot"].overlay({"limits": {"domain": domain}})
-    assert Plans(lambda provider, variant: overlay).of(connection("hubspot")).is_exclusive is own
+    assert Plans(lambda provider, variant: overlay).of(connection("hubspot")).is_exclusive is is_own
 
 
 def test_settings_of_the_connection_lie_over_the_profile(plans: Plans) -> None:
@@ -123,8 +123,8 @@ def test_settings_of_the_connection_lie_over_the_profile(plans: Plans) -> None:
         "observe": True,
         "of_others": "left alone",
     }
-    made = plans.of(connection("shopify", settings=settings, version=7))
-    plan = made.plan
+    call_plan = plans.of(connection("shopify", settings=settings, version=7))
+    plan = call_plan.plan
     assert plan.pool is not None
     assert (plan.pool.capacity, plan.pool.classes, plan.pool.minimum) == (3, 3, {1: 1})
     assert plan.pool.version == version_of(EXPLICIT, OWNER, 7)
@@ -136,7 +136,7 @@ def test_settings_of_the_connection_lie_over_the_profile(plans: Plans) -> None:
     assert plan.breaker is not None
     assert plan.breaker.failures == 3
     assert plan.degraded is Degraded.CLOSED
-    assert made.observe
+    assert call_plan.observe
 
 
 def test_a_plan_is_made_once_per_version(plans: Plans) -> None:
@@ -209,20 +209,22 @@ def test_a_plan_begins_with_what_was_learnt_and_keeps_its_version(plans: Plans) 
 
 
 def test_slots_that_an_answer_told_of_are_the_pools_until_settings_say_otherwise(plans: Plans) -> None:
-    told = LearnedSlots(8, 1_000)
-    pool = plans.of(connection("netsuite", version=7, learned_slots=told)).plan.pool
+    slots = LearnedSlots(8, 1_000)
+    pool = plans.of(connection("netsuite", version=7, learned_slots=slots)).plan.pool
     assert pool is not None
     assert (pool.capacity, pool.version) == (8, version_of(OBSERVED, OWNER, 1_000)), "a pool keeps the newest"
-    asked = connection("netsuite", version=2_000, settings={"concurrency_limit": 2}, learned_slots=told)
-    pool = plans.of(asked).plan.pool
+    shop = connection("netsuite", version=2_000, settings={"concurrency_limit": 2}, learned_slots=slots)
+    pool = plans.of(shop).plan.pool
     assert pool is not None
     assert (pool.capacity, pool.version) == (2, version_of(EXPLICIT, OWNER, 2_000))
 
 
 def test_slots_that_are_told_anew_make_another_plan_and_the_same_ones_none(plans: Plans) -> None:
-    known = [plans.of(connection("netsuite", learned_slots=slots)) for slots in (None, LearnedSlots(8, 9))]
-    assert known[0] is not known[1]
-    assert plans.of(connection("netsuite", learned_slots=LearnedSlots(8, 9))) is known[1]
+    call_plans = [
+        plans.of(connection("netsuite", learned_slots=slots)) for slots in (None, LearnedSlots(8, 9))
+    ]
+    assert call_plans[0] is not call_plans[1]
+    assert plans.of(connection("netsuite", learned_slots=LearnedSlots(8, 9))) is call_plans[1]
 
 
 def test_where_nothing_limits_the_calls_in_flight_nothing_learnt_does(plans: Plans) -> None:
@@ -242,17 +244,17 @@ def test_bulk_operations_are_counted_per_app_shop_and_type_and_from_2026_01_on_t
 
 
 def test_the_number_of_bulk_operations_is_a_setting(plans: Plans) -> None:
-    made = plans.bulk(
+    bulk_plan = plans.bulk(
         connection("shopify", settings={"bulk_operations": 3, "observe": True}, version=9), "query"
     )
-    assert (made.pool.capacity, made.observe) == (3, True)
-    assert made.pool.version == version_of(EXPLICIT, OWNER, 9)
+    assert (bulk_plan.pool.capacity, bulk_plan.observe) == (3, True)
+    assert bulk_plan.pool.version == version_of(EXPLICIT, OWNER, 9)
 
 
 def test_a_guess_reaches_known_buckets_with_a_new_process_and_never_undoes_a_setting() -> None:
     """R52: levels carry versions of their own; the last writer does not win."""
-    before, after = (Plans(lambda provider, variant: PROFILES[provider], since_us=at) for at in (5, 6))
-    own = {"calls": {"requests": {"capacity": 1.0, "per_s": 2.0}}, "concurrency_limit": 2}
+    earlier, later = (Plans(lambda provider, variant: PROFILES[provider], since_us=at) for at in (5, 6))
+    own_settings = {"calls": {"requests": {"capacity": 1.0, "per_s": 2.0}}, "concurrency_limit": 2}
     for provider in ("shopify", "netsuite"):  # a bucket, and slots
 
         def version(plans: Plans, version: int, provider: str = provider, **more: Any) -> int:
@@ -262,15 +264,19 @@ def test_a_guess_reaches_known_buckets_with_a_new_process_and_never_undoes_a_set
             assert part is not None
             return part.version
 
-        guess, new, setting = version(before, 7), version(after, 7), version(before, 8, settings=own)
+        guess, new, setting = (
+            version(earlier, 7),
+            version(later, 7),
+            version(earlier, 8, settings=own_settings),
+        )
         assert is_newer(new, guess)
         assert not is_newer(guess, new)
         assert is_newer(setting, new)
-        assert is_newer(version(before, 9, settings=own), setting), "a later setting"
-        assert not is_newer(version(after, 9, connection_id=UUID(int=77 + len(provider))), setting), (
+        assert is_newer(version(earlier, 9, settings=own_settings), setting), "a later setting"
+        assert not is_newer(version(later, 9, connection_id=UUID(int=77 + len(provider))), setting), (
             "somebody connects"
         )
-        assert is_newer(version(before, 10), setting), "its own connection takes it back"
+        assert is_newer(version(earlier, 10), setting), "its own connection takes it back"
 
 
 @pytest.mark.parametrize(

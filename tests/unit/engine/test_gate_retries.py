@@ -13,7 +13,7 @@ from fairlead.engine.ports import Rescheduled
 from fairlead.errors import LimitExceededError
 from fairlead.events import GateWouldRefuse
 from tests.support.engine import IDS, a_job, half
-from tests.support.entrances import Way, begun, settled
+from tests.support.entrances import ConnectionUnderTest, settled, started_task
 
 WIDE = {"calls": {"requests": {"capacity": 10_000.0, "per_s": 10_000.0}}}
 CALL_S = 5.0
@@ -23,7 +23,7 @@ class Storm:
     """Calls that all fail, and are all tried again."""
 
     def __init__(self, **settings: object) -> None:
-        self.way = Way(settings=WIDE | settings)
+        self.way = ConnectionUnderTest(settings=WIDE | settings)
         self.calls = self.retries = self.most_retries = self.done = 0
 
     async def first(self, until: asyncio.Event) -> None:
@@ -50,8 +50,8 @@ class Storm:
 async def test_100_calls_fail_at_once_and_all_retry(beside: int, most: int) -> None:
     """Three at a time; beside 200 others fifty, a fifth of all."""
     storm, fail, end = Storm(), asyncio.Event(), asyncio.Event()
-    others = [begun(storm.way.call(end)) for _ in range(beside)]
-    calls = [begun(storm.first(fail)) for _ in range(100)]
+    others = [started_task(storm.way.call(end)) for _ in range(beside)]
+    calls = [started_task(storm.first(fail)) for _ in range(100)]
     await settled()
     fail.set()
     for _ in range(600):
@@ -63,7 +63,7 @@ async def test_100_calls_fail_at_once_and_all_retry(beside: int, most: int) -> N
 
 async def test_first_attempts_are_never_refused_for_it() -> None:
     storm, until = Storm(), asyncio.Event()
-    retries = [begun(storm.again()) for _ in range(3)]
+    retries = [started_task(storm.again()) for _ in range(3)]
     await settled()
     with pytest.raises(LimitExceededError, match=r"acme.*stripe.*hint: wait") as refused:
         await storm.way.call(retry=True)
@@ -72,7 +72,7 @@ async def test_first_attempts_are_never_refused_for_it() -> None:
     await storm.way.call(until)
     await storm.way.clock.advance(CALL_S)
     await asyncio.gather(*retries)
-    retry = begun(storm.again())
+    retry = started_task(storm.again())
     await storm.way.clock.advance(CALL_S)
     await retry
 
@@ -80,9 +80,9 @@ async def test_first_attempts_are_never_refused_for_it() -> None:
 async def test_retries_that_stand_in_line_count() -> None:
     """Else those that wait for a slot would all be let through together."""
     storm, until = Storm(concurrency_limit=1), asyncio.Event()
-    holder = begun(storm.way.call(until))
+    holder = started_task(storm.way.call(until))
     await settled()
-    waiting = [begun(storm.way.call(retry=True, wait_s=60.0)) for _ in range(3)]
+    waiting = [started_task(storm.way.call(retry=True, wait_s=60.0)) for _ in range(3)]
     await settled()
     with pytest.raises(LimitExceededError) as refused:
         await storm.way.call(retry=True, wait_s=0.0)
@@ -90,7 +90,7 @@ async def test_retries_that_stand_in_line_count() -> None:
     waiting[0].cancel()
     await settled(waiting[0].done)
     await storm.way.clock.advance(1)  # what a second lets through is counted when it asks
-    waiting[0] = begun(storm.way.call(retry=True, wait_s=60.0))
+    waiting[0] = started_task(storm.way.call(retry=True, wait_s=60.0))
     await settled()
     until.set()
     await asyncio.gather(holder, *waiting)
@@ -116,11 +116,11 @@ async def test_retries_that_are_over_at_once_are_held_to_a_share_too() -> None:
 
 async def test_observed_retry_is_reported_and_not_refused() -> None:
     storm = Storm(observe=True)
-    retries = [begun(storm.again()) for _ in range(5)]
+    retries = [started_task(storm.again()) for _ in range(5)]
     await settled()
     assert storm.retries == 5
-    told = storm.way.told.of(GateWouldRefuse)
-    assert [(event.reason, event.retry_after_s) for event in told] == [("retries", 1.5)] * 2
+    events = storm.way.told.of(GateWouldRefuse)
+    assert [(event.reason, event.retry_after_s) for event in events] == [("retries", 1.5)] * 2
     await storm.way.clock.advance(CALL_S)
     await asyncio.gather(*retries)
 
@@ -136,7 +136,7 @@ async def test_a_job_s_later_attempts_are_retries(attempt: int, refused: bool) -
     executor = Executor(
         [Handler("work", work)], clock=storm.way.clock, draw=half, ids=IDS, emit=storm.way.told
     )
-    retries = [begun(storm.again()) for _ in range(3)]
+    retries = [started_task(storm.again()) for _ in range(3)]
     await settled()
     job = a_job(attempt=attempt, provider="stripe", group_key="stripe/default")
     outcome = await executor.run(job)

@@ -45,7 +45,7 @@ async def test_waiter_served_during_an_outage_blocks_no_other(
 ) -> None:
     """A slot that comes free is for who waits, not for five seconds for who has long been served."""
     ours, other = fleet[:2]
-    held = [await process.take(slots(2)) for process in (other, ours)]
+    requests = [await process.take(slots(2)) for process in (other, ours)]
     served, gave_up, told_late = (waiter(slots(2)) for _ in range(3))
     for waits in (served, gave_up, told_late):
         assert isinstance(await ours.gate.admit(waits), Queued)
@@ -53,8 +53,8 @@ async def test_waiter_served_during_an_outage_blocks_no_other(
     await ours.gate.cancel(told_late)  # this one finds out that the store is away
     assert ours.gate.is_degraded
     await ours.gate.cancel(gave_up)
-    assert isinstance(held[1], Admitted)
-    await ours.gate.release(Release(held[1]))
+    assert isinstance(requests[1], Admitted)
+    await ours.gate.release(Release(requests[1]))
     answer = await ours.gate.admit(served)
     assert isinstance(answer, Admitted)
     await ours.gate.release(Release(answer))
@@ -62,15 +62,15 @@ async def test_waiter_served_during_an_outage_blocks_no_other(
     first, second = waiter(slots(2)), waiter(slots(2))
     assert isinstance(await other.gate.admit(first), Admitted)
     assert isinstance(await other.gate.admit(second), Queued)
-    assert isinstance(held[0], Admitted)
-    await other.gate.release(Release(held[0]))
+    assert isinstance(requests[0], Admitted)
+    await other.gate.release(Release(requests[0]))
     assert isinstance(await other.gate.admit(second), Admitted)
 
 
 async def test_grant_whose_response_was_lost_is_released(fleet: list[Process]) -> None:
-    asked = waiter(slots())
+    request = waiter(slots())
     fleet[0].way.deaf = True
-    assert not isinstance(await fleet[0].gate.admit(asked), Admitted)
+    assert not isinstance(await fleet[0].gate.admit(request), Admitted)
     assert fleet[0].gate.is_degraded
     assert isinstance(await fleet[1].take(slots()), GateRefusal), "it is held, of nobody"
     await back(fleet[0])
@@ -80,45 +80,45 @@ async def test_grant_whose_response_was_lost_is_released(fleet: list[Process]) -
 async def test_whose_slot_ended_unheard_and_who_runs_by_the_share_has_it_again(
     fleet: list[Process], clock: ManualClock
 ) -> None:
-    asked = waiter(slots(4))
+    request = waiter(slots(4))
     fleet[0].way.deaf = True
-    assert not isinstance(await fleet[0].gate.admit(asked), Admitted)
+    assert not isinstance(await fleet[0].gate.admit(request), Admitted)
     await clock.advance(31)
-    assert isinstance(await fleet[0].gate.admit(asked), Admitted)
+    assert isinstance(await fleet[0].gate.admit(request), Admitted)
     await back(fleet[0])
-    assert await fleet[0].gate.renew([kept(asked)]) == [Lease.ACTIVE]
+    assert await fleet[0].gate.renew([kept(request)]) == [Lease.ACTIVE]
 
 
 async def test_an_answer_that_was_there_as_the_store_went_away_counts(
     fleet: list[Process], clock: ManualClock
 ) -> None:
     """Its call runs under a slot that the store granted: the store is told of it, and does not give it up."""
-    process, asked = fleet[0], waiter(slots())
+    process, request = fleet[0], waiter(slots())
     process.way.late = asyncio.Event()
-    admission = asyncio.create_task(process.gate.admit(asked))
+    admission = asyncio.create_task(process.gate.admit(request))
     await asyncio.sleep(0)
     await away(process)
     assert process.way.abandoned == 1
     process.way.late.set()
     assert isinstance(await admission, Admitted)
-    assert await process.gate.renew([kept(asked)]) == [Lease.ACTIVE], "it is our own, as those before it"
+    assert await process.gate.renew([kept(request)]) == [Lease.ACTIVE], "it is our own, as those before it"
     await back(process)
     assert isinstance(await fleet[1].take(slots()), GateRefusal)
-    assert await process.gate.renew([kept(asked)]) == [Lease.ACTIVE]
+    assert await process.gate.renew([kept(request)]) == [Lease.ACTIVE]
 
 
 async def test_a_place_that_was_given_as_the_store_went_away_is_left(
     fleet: list[Process], clock: ManualClock
 ) -> None:
     other = await fleet[1].take(slots())
-    process, asked = fleet[0], waiter(slots())
+    process, request = fleet[0], waiter(slots())
     process.way.late = asyncio.Event()
-    admission = asyncio.create_task(process.gate.admit(asked))
+    admission = asyncio.create_task(process.gate.admit(request))
     await asyncio.sleep(0)
     await away(process)
     process.way.late.set()
     await admission
-    await process.gate.cancel(asked)
+    await process.gate.cancel(request)
     await back(process)
     late = waiter(slots())
     assert isinstance(await fleet[1].gate.admit(late), Queued)
@@ -130,13 +130,13 @@ async def test_a_place_that_was_given_as_the_store_went_away_is_left(
 @pytest.mark.parametrize("error", ["an ask", "an end"])
 async def test_first_failure_ends_every_wait_for_the_store(fleet: list[Process], error: str) -> None:
     process = fleet[0]
-    held = await process.take(slots(4))
+    request = await process.take(slots(4))
     process.way.cut = True
     if error == "an ask":
         await process.take(slots(4))
     else:
-        assert isinstance(held, Admitted)
-        await process.gate.release(Release(held))
+        assert isinstance(request, Admitted)
+        await process.gate.release(Release(request))
     assert process.gate.is_degraded
     assert process.way.abandoned == 1
 
@@ -144,11 +144,11 @@ async def test_first_failure_ends_every_wait_for_the_store(fleet: list[Process],
 async def test_held_slots_are_reported_before_any_release(fleet: list[Process]) -> None:
     """What is given back goes to who waits: beside a call that nobody knows of yet that is one too many."""
     process = fleet[0]
-    held = [await process.take(slots(2)) for _ in range(2)]
+    requests = [await process.take(slots(2)) for _ in range(2)]
     assert isinstance(await process.gate.admit(waiter(slots(2))), Queued)
     await away(process)
-    assert isinstance(held[0], Admitted)
-    await process.gate.release(Release(held[0]))
+    assert isinstance(requests[0], Admitted)
+    await process.gate.release(Release(requests[0]))
     process.way.done.clear()
     await back(process)
     assert process.way.done[0] == "renew"
@@ -157,15 +157,15 @@ async def test_held_slots_are_reported_before_any_release(fleet: list[Process]) 
 
 async def test_release_that_fails_delays_no_return(fleet: list[Process]) -> None:
     """A domain whose keys are damaged: its lease ends by itself. What has ended is told once."""
-    process, asked = fleet[0], waiter(slots(2))
+    process, request = fleet[0], waiter(slots(2))
     await fleet[1].take(slots(2))
     held = await process.take(slots(2))
-    await process.gate.admit(asked)
+    await process.gate.admit(request)
     await away(process)
     assert isinstance(held, Admitted)
     await process.gate.release(Release(held))
-    assert asked.holder is not None
-    process.way.spoilt.add(asked.holder.lease_id)
+    assert request.holder is not None
+    process.way.spoilt.add(request.holder.lease_id)
     await back(process)
     assert process.way.done.count("release") == 1
 
@@ -173,22 +173,24 @@ async def test_release_that_fails_delays_no_return(fleet: list[Process]) -> None
 async def test_a_slot_that_the_store_cannot_take_keeps_nobody_away(fleet: list[Process]) -> None:
     """The others are told of one by one, and this one's lease ends."""
     process, plan = fleet[0], slots(4)
-    held = await process.take_all(plan)
+    requests = await process.take_all(plan)
     await away(process)
-    assert held[1].holder is not None
-    process.way.spoilt.add(held[1].holder.lease_id)
+    assert requests[1].holder is not None
+    process.way.spoilt.add(requests[1].holder.lease_id)
     await back(process)
     process.way.spoilt.clear()
-    renewals = [Renewal(DOMAIN, plan.pool, each.holder) for each in held if plan.pool and each.holder]
+    renewals = [
+        Renewal(DOMAIN, plan.pool, request.holder) for request in requests if plan.pool and request.holder
+    ]
     assert await process.gate.renew(renewals) == [Lease.ACTIVE] * 4
-    for admitted in held:
+    for admitted in requests:
         await process.gate.release(Release(admitted))
     assert len(await fleet[1].take_all(plan)) == 4
 
 
-@pytest.mark.parametrize(("bad_first", "left"), [(True, 80 - 20), (False, 80 - 2 * 20)])
+@pytest.mark.parametrize(("bad_first", "remaining"), [(True, 80 - 20), (False, 80 - 2 * 20)])
 async def test_a_debt_is_told_again_once_beside_one_that_cannot_be_told(
-    fleet: list[Process], clock: ManualClock, bad_first: bool, left: int
+    fleet: list[Process], clock: ManualClock, bad_first: bool, remaining: int
 ) -> None:
     """Else whoever shares a batch with a damaged domain pays again at each try. It may have been done."""
     process, other, plan = *fleet[:2], rate(80, 8)
@@ -197,13 +199,13 @@ async def test_a_debt_is_told_again_once_beside_one_that_cannot_be_told(
     process.way.cut = True
     await look([process])
     await clock.advance(10)
-    for each in (bad, plan) if bad_first else (plan, bad):
-        assert len(await process.take_all(each)) == 20
+    for each_plan in (bad, plan) if bad_first else (plan, bad):
+        assert len(await process.take_all(each_plan)) == 20
     process.way.bad_domains.add(bad.domain)
     await back(process)
     await away(process)
     await back(process)
-    assert len(await other.take_all(plan)) == left
+    assert len(await other.take_all(plan)) == remaining
 
 
 async def test_a_slot_that_was_told_of_in_vain_is_given_back(
@@ -251,22 +253,22 @@ async def test_a_way_back_on_which_the_store_falls_silent_ends(
 ) -> None:
     """Else whoever asks would wait with it."""
     process = fleet[0]
-    held = await process.take(slots())
+    request = await process.take(slots())
     await away(process)
-    assert isinstance(held, Admitted)
-    await process.gate.release(Release(held))
+    assert isinstance(request, Admitted)
+    await process.gate.release(Release(request))
     process.way.cut = False
     await look([process])
     process.way.silent = asyncio.get_running_loop().create_future()
     looking = asyncio.create_task(process.gate.look())
     await clock.advance(1.9)
-    asked = asyncio.create_task(process.take(slots()))
+    waiting_task = asyncio.create_task(process.take(slots()))
     await clock.advance(0.05)
-    assert not asked.done()
+    assert not waiting_task.done()
     await clock.advance(0.1)
     assert looking.done()
     assert process.gate.is_degraded
-    assert asked.done()
+    assert waiting_task.done()
     await back(process)
 
 
@@ -283,34 +285,34 @@ async def test_return_waits_while_an_undo_may_still_arrive(fleet: list[Process])
 
 
 async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> None:
-    process, asked = fleet[0], waiter(slots())
-    assert isinstance(await fleet[1].gate.admit(asked), Admitted)
+    process, request = fleet[0], waiter(slots())
+    assert isinstance(await fleet[1].gate.admit(request), Admitted)
     process.way.cut = True
     with pytest.raises(LimiterUnavailableError) as raised:
-        await process.gate.attach(kept(asked))
+        await process.gate.attach(kept(request))
     assert raised.value.retry_after_s is not None, "its job comes back, and has not failed"
     assert process.gate.is_degraded
     await back(process)
-    assert await process.gate.attach(kept(asked)) is Lease.ACTIVE
+    assert await process.gate.attach(kept(request)) is Lease.ACTIVE
 
 
 async def test_a_turn_whose_ask_was_under_way_is_given_up_with_its_place(fleet: list[Process]) -> None:
-    alone = DegradedGate(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
+    degraded = DegradedGate(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
     booked, rate_alone = waiter(slots(), reservation_id=7), AdmitRequest(rate(1, 1), reservation_id=8)
-    alone.cancel_later([booked, rate_alone])
-    alone.cancel_later(
+    degraded.cancel_later([booked, rate_alone])
+    degraded.cancel_later(
         [AdmitRequest(slots(), holder=booked.holder)]
     )  # a slot was granted after its caller had left
-    assert [alone.requests_to_cancel() for _ in range(2)] == [[booked]] * 2, "a return may break off"
+    assert [degraded.requests_to_cancel() for _ in range(2)] == [[booked]] * 2, "a return may break off"
 
 
 async def test_handed_over_slot_is_not_released(fleet: list[Process], store: Store) -> None:
-    process, asked = fleet[0], waiter(slots(4))
+    process, request = fleet[0], waiter(slots(4))
     process.way.deaf = True
-    await process.gate.admit(asked)
-    await process.gate.detach(kept(asked))
+    await process.gate.admit(request)
+    await process.gate.detach(kept(request))
     await back(process)
-    assert await store.gate.renew([kept(asked)]) == [Lease.ACTIVE]
+    assert await store.gate.renew([kept(request)]) == [Lease.ACTIVE]
 
 
 async def test_a_turn_that_nobody_comes_back_for_is_given_up(fleet: list[Process]) -> None:
@@ -330,12 +332,12 @@ async def test_a_running_call_gives_up_the_turn_that_it_did_not_need(
 ) -> None:
     """The call stood in line with a turn as the store went away, and was let in without it."""
     process, plan = fleet[0], replace(rate(10, 8), pool=slots().pool)
-    held = await process.take(plan)
+    request = await process.take(plan)
     waits = waiter(plan, reservation_id=7)
     assert isinstance(await process.gate.admit(waits), Queued)
     await away(process)
-    assert isinstance(held, Admitted)
-    await process.gate.release(Release(held))
+    assert isinstance(request, Admitted)
+    await process.gate.release(Release(request))
     await clock.advance(0.5)
     assert isinstance(await process.gate.admit(waits), Admitted)
     await back(process)

@@ -99,10 +99,10 @@ async def test_a_switch_reaches_what_it_names(
     world: World, act: OverrideKind, reach: OverrideScope, reached: set[int]
 ) -> None:
     await world.override_store(act, reach)
-    for key, wanted in [(KEY, True), *((other, i in reached) for i, other in enumerate(OTHERS))]:
-        assert world.is_open(key) is not (wanted and act is OverrideKind.ISOLATED)
-        assert world.overrides.bypasses(key) is (wanted and act is OverrideKind.DISABLED)
-        assert world.overrides.enforces(key) is not (wanted and act is OverrideKind.DISABLED)
+    for key, expected in [(KEY, True), *((other, i in reached) for i, other in enumerate(OTHERS))]:
+        assert world.is_open(key) is not (expected and act is OverrideKind.ISOLATED)
+        assert world.overrides.bypasses(key) is (expected and act is OverrideKind.DISABLED)
+        assert world.overrides.enforces(key) is not (expected and act is OverrideKind.DISABLED)
 
 
 async def test_calls_past_their_limits_are_counted_and_told_once_a_look(world: World) -> None:

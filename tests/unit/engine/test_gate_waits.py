@@ -17,7 +17,7 @@ from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half
-from tests.support.entrances import Way, begun, settled
+from tests.support.entrances import ConnectionUnderTest, settled, started_task
 
 DOMAIN = Domain(("tenant", "acme"))
 
@@ -38,11 +38,11 @@ def admissions_of(gate: LocalGate, clock: ManualClock) -> Admitter:
 async def test_no_wait_for_the_store_outlives_its_call() -> None:
     clock = ManualClock()
     entry = AdmissionRequest(Plan(DOMAIN), "acme", "shopify", wait_s=0.3, call_s=0.3)
-    asked = begun(admissions_of(Silent(lambda: 0), clock).admit(entry))
+    task = started_task(admissions_of(Silent(lambda: 0), clock).admit(entry))
     await settled()
     await clock.advance(0.3)
     with pytest.raises(DeadlineExceededError, match="did not answer"):
-        await asked
+        await task
 
 
 @pytest.mark.parametrize("kind", ["slots", "rate"])
@@ -58,7 +58,7 @@ async def test_waiter_is_judged_by_the_newest_limits(kind: str) -> None:
     now, admitter = [plans[0]], admissions_of(gate, clock)
     entry = AdmissionRequest(plans[0], "acme", "shopify", wait_s=200, call_s=200, plan_now=lambda: now[0])
     await admitter.admit(entry)
-    waiting = begun(admitter.admit(entry))
+    waiting = started_task(admitter.admit(entry))
     await settled()
     now[0] = plans[1]
     for _ in range(6):
@@ -84,10 +84,10 @@ async def test_no_wait_for_a_breaker_is_begun_that_leaves_no_time_for_the_call()
 async def test_a_connection_that_only_observes_waits_for_nothing() -> None:
     """G11: decided and recorded, never blocked; nor does it flag its tenant."""
     slow = {"calls": {"requests": {"capacity": 1.0, "per_s": 1.0}}, "observe": True}
-    way = Way(settings=slow)
+    calls = ConnectionUnderTest(settings=slow)
     for _ in range(3):
-        await way.call(wait_s=60.0)
-    assert [event.reason for event in way.told.of(GateWouldRefuse)] == ["rate"] * 2
+        await calls.call(wait_s=60.0)
+    assert [event.reason for event in calls.told.of(GateWouldRefuse)] == ["rate"] * 2
 
 
 async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back() -> None:
@@ -95,11 +95,11 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     clock = ManualClock(start=1000.0)
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
     slot, rate = PoolLimit("p", 1), BucketLimit("b", 3, 2.0)
-    both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
+    both, slot_only = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
     admitter = admissions_of(gate, clock)
     first = await admitter.admit(AdmissionRequest(both, "acme", "shopify"))
     job = AdmissionRequest(both, "acme", "shopify", wait_s=0.3, reserve_ahead_s=900, reservation_id=77)
-    waiting = begun(admitter.admit(job))
+    waiting = started_task(admitter.admit(job))
     await settled()
     first.record_health(DestinationHealth.HEALTHY, {0: Observation(remaining=0.0)})
     admitter.release_local(first)
@@ -108,4 +108,4 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     with pytest.raises(LimitExceededError, match="rate"):
         await waiting
     await settled()
-    await admitter.admit(AdmissionRequest(alone, "acme", "shopify"))
+    await admitter.admit(AdmissionRequest(slot_only, "acme", "shopify"))

@@ -19,14 +19,14 @@ from tests.support.process import Fleet
 async def test_a_key_error_in_a_handler_is_tried_again_and_kept_with_its_traceback_for_a_person(
     fleet: Fleet,
 ) -> None:
-    told: list[tuple[str, int]] = []
+    reports: list[tuple[str, int]] = []
 
     async def breaks(context: JobContext) -> None:
         password = "hunter2-is-a-secret"
         raise KeyError(f"price of {len(password)}")
 
     def hook(error: Exception, context: JobContext) -> None:
-        told.append((type(error).__name__, context.attempt))
+        reports.append((type(error).__name__, context.attempt))
         raise RuntimeError("the hook is broken, too")
 
     (job,) = await fleet.enqueue()
@@ -34,7 +34,7 @@ async def test_a_key_error_in_a_handler_is_tried_again_and_kept_with_its_traceba
     for _ in range(20):
         await fleet.advance(30)
     view = await fleet.view(job)
-    assert (view.state, view.attempt, told) == ("discarded", 4, [("KeyError", n) for n in (1, 2, 3, 4)])
+    assert (view.state, view.attempt, reports) == ("discarded", 4, [("KeyError", n) for n in (1, 2, 3, 4)])
     assert {line["category"] for line in view.failures} == {"handler_error"}
     *earlier, last = [line["details"] for line in view.failures]
     assert all("traceback" not in details for details in earlier)

@@ -92,10 +92,10 @@ async def test_a_turn_that_has_come_is_followed_by_the_next() -> None:
 
 async def test_without_a_group_or_a_store_the_job_itself_waits() -> None:
     world = World()
-    alone = await world.refused(group_key="")
+    first_outcome = await world.refused(group_key="")
     world.written.broken = True
     unwritten = await world.refused()
-    for outcome in (alone, unwritten):
+    for outcome in (first_outcome, unwritten):
         assert isinstance(outcome, Rescheduled)
         assert outcome.delay_s == 10.0
         assert outcome.failure is None

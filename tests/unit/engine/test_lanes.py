@@ -42,13 +42,13 @@ class Lanes:
     async def report_kinds(self, queues: tuple[str, ...], kinds: tuple[str, ...]) -> None:
         self.done.append(("report", queues, kinds))
 
-    def _did(self, what: str, *asked: float) -> None:
+    def _did(self, operation: str, *values: float) -> None:
         if self.away:
             raise DependencyUnavailableError("it is away")
-        self.done.append((what, *asked))
+        self.done.append((operation, *values))
 
-    def count(self, what: str) -> int:
-        return sum(done[0] == what for done in self.done)
+    def count(self, operation: str) -> int:
+        return sum(done[0] == operation for done in self.done)
 
 
 async def test_each_second_and_each_half_minute() -> None:

@@ -84,13 +84,13 @@ async def test_probe_that_is_not_sent_makes_room_for_the_next(fleet: Fleet) -> N
 
 
 async def test_end_tells_what_opened_and_closed(fleet: Fleet) -> None:
-    told: list[Released | Exception] = []
+    results: list[Released | Exception] = []
     for health in (*[DestinationHealth.UNREACHED] * 3, DestinationHealth.HEALTHY):
         admitted = await fleet.sick.admit(AdmitRequest(PLAN))
         assert isinstance(admitted, Admitted)
-        fleet.sick.release_soon(Release(admitted, health), told.append)
-        if health is DestinationHealth.UNREACHED and len(told) == 3:
+        fleet.sick.release_soon(Release(admitted, health), results.append)
+        if health is DestinationHealth.UNREACHED and len(results) == 3:
             await fleet.clock.advance(OPEN_MOST_S)
-    assert [(each.opened_s, each.closed) for each in told if isinstance(each, Released)] == [
+    assert [(result.opened_s, result.closed) for result in results if isinstance(result, Released)] == [
         (None, False), (None, False), (OPEN_MOST_S, False), (None, True),
     ]  # fmt: skip

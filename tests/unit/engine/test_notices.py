@@ -80,9 +80,11 @@ def notice(kind: str = NEEDS_REAUTH, **args: Any) -> Job:
     return a_job(kind, provider="xero", group_key="g", args=ARGS | args)
 
 
-async def run(told: NotificationJobs, job: Job) -> Outcome:
+async def run(notifications: NotificationJobs, job: Job) -> Outcome:
     """One run of *job*, as a worker makes it."""
-    doer = Executor(told.handlers(), clock=ManualClock(), draw=half, ids=CountedIds(), emit=Recorder())
+    doer = Executor(
+        notifications.handlers(), clock=ManualClock(), draw=half, ids=CountedIds(), emit=Recorder()
+    )
     return await doer.run(job)
 
 
@@ -98,15 +100,15 @@ async def test_notification_without_a_subscriber_completes(fleet: Fleet) -> None
 
 
 async def test_subscribers_get_the_event(fleet: Fleet) -> None:
-    heard: list[tuple[str, Event]] = []
+    received: list[tuple[str, Event]] = []
 
     async def waits(event: Event) -> None:
         await asyncio.sleep(0)
-        heard.append(("async", event))
+        received.append(("async", event))
 
     def blocks(event: Event) -> None:
         assert threading.current_thread() is not threading.main_thread()
-        heard.append(("sync", event))
+        received.append(("sync", event))
 
     class Awaits:
         def __call__(self, event: Event) -> object:
@@ -114,37 +116,40 @@ async def test_subscribers_get_the_event(fleet: Fleet) -> None:
 
     outcome = await run(notices(fleet, waits, blocks, Awaits()), notice())
     assert isinstance(outcome, Completed)
-    assert sorted(kind for kind, _ in heard) == ["async", "async", "sync"]
-    assert all(event == LOST for _, event in heard)
+    assert sorted(kind for kind, _ in received) == ["async", "async", "sync"]
+    assert all(event == LOST for _, event in received)
 
 
 async def test_each_gets_a_copy_of_its_own(fleet: Fleet) -> None:
-    seen: list[Event] = []
+    received: list[Event] = []
 
     async def spoils(event: dict[str, Any]) -> None:
         event.clear()
 
     async def reads(event: Event) -> None:
-        seen.append(event)
+        received.append(event)
 
     await run(notices(fleet, spoils, reads), notice())
-    assert seen == [LOST]
+    assert received == [LOST]
 
 
 async def test_an_expiring_token_says_when(fleet: Fleet) -> None:
-    heard: list[Event] = []
-    told = notices(fleet, heard.append, event="token_expiring")
-    await run(told, notice(TOKEN_EXPIRING, expires_at="2026-01-03T00:00:00+00:00"))
-    assert heard[0]["event"] == "token_expiring"
-    assert heard[0]["expires_at"] == "2026-01-03T00:00:00+00:00"
-    assert "dead_letter_id" not in heard[0]
+    received: list[Event] = []
+    notifications = notices(fleet, received.append, event="token_expiring")
+    await run(notifications, notice(TOKEN_EXPIRING, expires_at="2026-01-03T00:00:00+00:00"))
+    assert received[0]["event"] == "token_expiring"
+    assert received[0]["expires_at"] == "2026-01-03T00:00:00+00:00"
+    assert "dead_letter_id" not in received[0]
 
 
 async def test_without_an_id_of_its_own_an_event_goes_by_its_job(fleet: Fleet) -> None:
-    heard: list[Event] = []
+    received: list[Event] = []
     job = a_job(NEEDS_REAUTH, args={})
-    await run(notices(fleet, heard.append), job)
-    assert (heard[0]["event_id"], heard[0]["occurred_at"]) == (str(job.job_id), job.created_at.isoformat())
+    await run(notices(fleet, received.append), job)
+    assert (received[0]["event_id"], received[0]["occurred_at"]) == (
+        str(job.job_id),
+        job.created_at.isoformat(),
+    )
 
 
 # ---- one fails -----------------------------------------------------------------------------------
@@ -162,13 +167,13 @@ async def test_failed_subscriber_alone_is_called_again(fleet: Fleet) -> None:
         calls.append("good")
 
     outbox = Outbox()
-    told, job = notices(fleet, fails_once, works, outbox=outbox), notice()
-    first = await run(told, job)
+    notifications, job = notices(fleet, fails_once, works, outbox=outbox), notice()
+    first = await run(notifications, job)
     assert isinstance(first, Rescheduled)
     assert first.failure is not None
     assert (first.failure.category, first.failure.code) == ("transient_network", "subscriber_failed")
     assert "1 of 2 subscribers failed, first: ValueError: not today" in first.failure.reason
-    assert isinstance(await run(told, job), Completed)
+    assert isinstance(await run(notifications, job), Completed)
     assert sorted(calls) == ["bad", "bad", "good"]
     assert len(await webhook_jobs(fleet)) == 1, "the webhook is not sent twice"
 
@@ -178,7 +183,7 @@ async def test_failed_subscriber_alone_is_called_again(fleet: Fleet) -> None:
 async def test_no_subscriber_ends_more_than_itself(
     fleet: Fleet, error: BaseException, blocking: bool
 ) -> None:
-    heard: list[Event] = []
+    received: list[Event] = []
 
     async def bad(event: Event) -> None:
         raise error
@@ -186,26 +191,26 @@ async def test_no_subscriber_ends_more_than_itself(
     def bad_thread(event: Event) -> None:
         raise error
 
-    outcome = await run(notices(fleet, bad_thread if blocking else bad, heard.append), notice())
+    outcome = await run(notices(fleet, bad_thread if blocking else bad, received.append), notice())
     assert isinstance(outcome, Rescheduled)
-    assert heard == [LOST]
+    assert received == [LOST]
 
 
 async def test_hanging_subscriber_delays_no_other(fleet: Fleet) -> None:
-    heard = asyncio.Event()
+    delivered = asyncio.Event()
     clock = ManualClock()
 
     async def hangs(event: Event) -> None:
         await asyncio.Event().wait()
 
     async def hears(event: Event) -> None:
-        heard.set()
+        delivered.set()
 
     doer = Executor(
         notices(fleet, hangs, hears).handlers(), clock=clock, draw=half, ids=CountedIds(), emit=Recorder()
     )
     running = asyncio.create_task(doer.run(notice()))
-    await heard.wait()
+    await delivered.wait()
     await clock.advance(60)
     outcome = await running
     assert isinstance(outcome, Rescheduled)
@@ -228,14 +233,14 @@ async def test_a_subscriber_cannot_start_a_notice_about_its_own_notice(fleet: Fl
 
 async def test_the_webhook_is_a_job_of_its_own(fleet: Fleet) -> None:
     outbox = Outbox()
-    told = notices(fleet, outbox=outbox)
-    assert isinstance(await run(told, notice()), Completed)
+    notifications = notices(fleet, outbox=outbox)
+    assert isinstance(await run(notifications, notice()), Completed)
     assert outbox.sent == []
     (row,) = fleet.database.jobs.values()
     assert (row.kind, row.tenant_id, row.provider, row.group_key) == (WEBHOOK, "acme", "xero", "g")
     assert (row.unique_key, row.args["connection_id"]) == (ARGS["event_id"], ARGS["connection_id"])
     (job,) = await webhook_jobs(fleet)
-    assert isinstance(await run(told, job), Completed)
+    assert isinstance(await run(notifications, job), Completed)
     (sent,) = outbox.sent
     assert (sent.event_id, sent.tenant, sent.provider) == (ARGS["event_id"], "acme", "xero")
     assert json.loads(sent.body) == {"type": "needs_reauth", "timestamp": ARGS["occurred_at"], "data": LOST}
@@ -243,34 +248,34 @@ async def test_the_webhook_is_a_job_of_its_own(fleet: Fleet) -> None:
 
 async def test_every_try_sends_the_same_bytes_under_the_same_id(fleet: Fleet) -> None:
     outbox = Outbox(TransientFailureError("503", retry_after_s=30))
-    told = notices(fleet, outbox=outbox)
-    await run(told, notice())
+    notifications = notices(fleet, outbox=outbox)
+    await run(notifications, notice())
     (job,) = await webhook_jobs(fleet)
-    first = await run(told, job)
+    first = await run(notifications, job)
     assert isinstance(first, Rescheduled)
     assert first.delay_s >= 30
-    assert isinstance(await run(told, job), Completed)
+    assert isinstance(await run(notifications, job), Completed)
     assert outbox.sent[0] == outbox.sent[1]
 
 
 async def test_a_receiver_that_refuses_ends_in_a_dead_letter(fleet: Fleet) -> None:
-    told = notices(fleet, outbox=Outbox(RequestRejectedError("410")))
-    await run(told, notice())
+    notifications = notices(fleet, outbox=Outbox(RequestRejectedError("410")))
+    await run(notifications, notice())
     (job,) = await webhook_jobs(fleet)
-    outcome = await run(told, job)
+    outcome = await run(notifications, job)
     assert isinstance(outcome, Discarded)
     assert outcome.failure.category == "permanent_request"
     assert outcome.connection_id == UUID(int=9)
 
 
 async def test_a_replayed_notice_enqueues_no_second_webhook(fleet: Fleet) -> None:
-    told = notices(fleet, outbox=Outbox())
-    await run(told, notice())
+    notifications = notices(fleet, outbox=Outbox())
+    await run(notifications, notice())
     (job,) = await webhook_jobs(fleet)
-    await fleet.jobs.acknowledge([await run(told, job)])
+    await fleet.jobs.acknowledge([await run(notifications, job)])
     await fleet.advance(ONCE_FOR_S - 1)
     await run(
-        told,
+        notifications,
         notice(),
     )
     assert await webhook_jobs(fleet) == []
@@ -295,12 +300,12 @@ def test_a_receiver_that_is_away_is_asked_for_hours() -> None:
 
 async def test_notices_are_what_users_can_build_on_a_worker(fleet: Fleet) -> None:
     """The whole way with a real worker: notice, retry, webhook."""
-    heard: list[Event] = []
+    received: list[Event] = []
     outbox = Outbox(TransientFailureError("503"))
-    told = notices(fleet, heard.append, outbox=outbox)
-    await fleet.start(*told.handlers())
+    notification_jobs = notices(fleet, received.append, outbox=outbox)
+    await fleet.start(*notification_jobs.handlers())
     await fleet.enqueue(new_job(NEEDS_REAUTH, provider="xero", args=ARGS))
     while len(outbox.sent) < 2:
         await fleet.advance(1)
-    assert len(heard) == 1
+    assert len(received) == 1
     assert len({sent.event_id for sent in outbox.sent}) == 1

@@ -36,11 +36,11 @@ from tests.support.engine import a_job
 
 KEY = ConnectionKey("acme", "shop")
 URL = "https://api.example.com/items"
-WAY = ByCursor(items="items", cursor="next", param="after")
+PAGINATION = ByCursor(items="items", cursor="next", param="after")
 FIRST = Asked(URL, {"limit": "2"})
 
 
-def came(body: object, verdict: Verdict = DONE) -> CallResult:
+def call_result(body: object, verdict: Verdict = DONE) -> CallResult:
     return CallResult(HttpResponse(200, {}, b"", 0.0), RawResponse(200, {}, body), verdict, 1, 0.0)
 
 
@@ -54,21 +54,25 @@ class Vendor:
         self.clock = ManualClock(autojump_s=0.0)
         self.job: JobContext | None = None
 
-    async def fetch(self, asked: Asked) -> CallResult:
-        self.asked.append(asked)
+    async def fetch(self, request: Asked) -> CallResult:
+        self.asked.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return came(answer, self.verdicts.pop(0) if self.verdicts else DONE)
+        return call_result(answer, self.verdicts.pop(0) if self.verdicts else DONE)
 
-    def listing(self, way: Any = WAY, *, time_s: float = 1000.0, cursor: Any = None) -> Paginator:
+    def listing(
+        self, pagination: Any = PAGINATION, *, time_s: float = 1000.0, cursor: Any = None
+    ) -> Paginator:
         def may_wait(wait_s: float) -> bool:
             return self.clock.monotonic() + wait_s <= time_s
 
-        async def begin(told: Any) -> Any:
-            first = FIRST if told is None else Asked(**told)
+        async def begin(paginator_state: Any) -> Any:
+            first = FIRST if paginator_state is None else Asked(**paginator_state)
             clock = self.clock
-            return pages(KEY, self.fetch, way, first, clock=clock, draw=lambda: 0.5, may_wait=may_wait), first
+            return pages(
+                KEY, self.fetch, pagination, first, clock=clock, draw=lambda: 0.5, may_wait=may_wait
+            ), first
 
         def bookmark() -> Bookmark | None:
             return None if self.job is None else bookmark_in(self.job, "orders")
@@ -76,8 +80,8 @@ class Vendor:
         return Paginator(begin, cursor=cursor, bookmark=bookmark)
 
 
-def page(*items: int, after: str | None = None) -> dict[str, object]:
-    return {"items": list(items), "next": after}
+def page(*items: int, after_cursor: str | None = None) -> dict[str, object]:
+    return {"items": list(items), "next": after_cursor}
 
 
 def passing(retry_after_s: float | None = None) -> CallFailedError:
@@ -85,10 +89,10 @@ def passing(retry_after_s: float | None = None) -> CallFailedError:
 
 
 async def test_all_items_of_all_pages() -> None:
-    vendor = Vendor([page(1, 2, after="a"), page(3, 4, after="b"), page(5)])
+    vendor = Vendor([page(1, 2, after_cursor="a"), page(3, 4, after_cursor="b"), page(5)])
     listing = vendor.listing()
     assert [item async for item in listing] == [1, 2, 3, 4, 5]
-    assert [dict(asked.params) for asked in vendor.asked] == [
+    assert [dict(request.params) for request in vendor.asked] == [
         {"limit": "2"},
         {"limit": "2", "after": "a"},
         {"limit": "2", "after": "b"},
@@ -97,7 +101,7 @@ async def test_all_items_of_all_pages() -> None:
 
 
 async def test_a_page_is_tried_again_and_no_earlier_than_the_vendor_says() -> None:
-    vendor = Vendor([page(1, after="a"), passing(25.0), page(2)])
+    vendor = Vendor([page(1, after_cursor="a"), passing(25.0), page(2)])
     assert [item async for item in vendor.listing()] == [1, 2]
     assert vendor.clock.monotonic() >= 25
 
@@ -126,7 +130,7 @@ async def test_a_page_is_tried_again_and_no_earlier_than_the_vendor_says() -> No
     ],
 )
 async def test_collected_items_are_kept_with_their_cursor(failures: list[Exception], time_s: float) -> None:
-    vendor = Vendor([page(1, 2, after="a"), *failures, page(3)])
+    vendor = Vendor([page(1, 2, after_cursor="a"), *failures, page(3)])
     listing = vendor.listing(time_s=time_s)
     assert [item async for item in listing] == [1, 2]
     assert listing.partial
@@ -138,13 +142,13 @@ async def test_collected_items_are_kept_with_their_cursor(failures: list[Excepti
 
 async def test_a_circle_is_told() -> None:
     with pytest.raises(InvalidInputError, match="circle"):
-        _ = [item async for item in Vendor([page(1, after="a")] * 5).listing()]
+        _ = [item async for item in Vendor([page(1, after_cursor="a")] * 5).listing()]
     endless = Vendor([[1, 2], [3], []])
     assert [item async for item in endless.listing(ByOffset())] == [1, 2, 3]
 
 
 async def test_no_page_is_begun_without_time_for_it() -> None:
-    vendor = Vendor([page(1, after="a"), page(2)])
+    vendor = Vendor([page(1, after_cursor="a"), page(2)])
     listing = vendor.listing(time_s=-1.0)
     assert [item async for item in listing] == []
     assert (vendor.asked, listing.partial, type(listing.error)) == ([], True, DeadlineExceededError)
@@ -175,7 +179,7 @@ async def test_a_list_whose_next_page_cannot_be_read_is_partial() -> None:
 
 
 async def test_a_page_that_came_in_part_makes_the_list_partial_and_it_goes_on() -> None:
-    vendor = Vendor([page(1, after="a"), page(2)])
+    vendor = Vendor([page(1, after_cursor="a"), page(2)])
     vendor.verdicts = [replace(DONE, result=Result.PARTIAL, code="INTERNAL")]
     listing = vendor.listing()
     assert [item async for item in listing] == [1, 2]
@@ -187,21 +191,21 @@ async def test_a_list_that_leads_elsewhere_is_not_noted_as_ended() -> None:
     vendor = Vendor(
         [{"items": [1], "next": f"{URL}?page=2"}, {"items": [2], "next": "https://evil.example/"}]
     )
-    way = ByLink(items="items", next="next")
+    pagination = ByLink(items="items", next="next")
     vendor.job = run_of(a_job("sync"))
-    seen: list[int] = []
+    received: list[int] = []
 
     async def work() -> None:
-        async for items in vendor.listing(way).pages():
-            seen.extend(items)
+        async for items in vendor.listing(pagination).pages():
+            received.extend(items)
 
     with pytest.raises(CallFailedError, match="another host"):
         await work()
-    assert seen == [1, 2]
+    assert received == [1, 2]
     again = Vendor([{"items": [2], "next": f"{URL}?page=3"}, {"items": [3]}])
     again.job = run_of(a_job("sync", args=dict(vendor.job._next_args or {})))
-    assert [item async for item in again.listing(way)] == [2, 3], "its vendor has been mended"
-    assert [asked.url for asked in again.asked] == [f"{URL}?page=2", f"{URL}?page=3"]
+    assert [item async for item in again.listing(pagination)] == [2, 3], "its vendor has been mended"
+    assert [request.url for request in again.asked] == [f"{URL}?page=2", f"{URL}?page=3"]
 
 
 def run_of(job: Any) -> JobContext:
@@ -209,24 +213,28 @@ def run_of(job: Any) -> JobContext:
 
 
 async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() -> None:
-    vendor = Vendor([page(1, 2, after="a"), page(3, after="b"), DeadlineExceededError("no time")])
+    vendor = Vendor(
+        [page(1, 2, after_cursor="a"), page(3, after_cursor="b"), DeadlineExceededError("no time")]
+    )
     vendor.job = run_of(a_job("sync"))
-    seen: list[int] = []
+    received: list[int] = []
 
     async def work() -> None:
         async for items in vendor.listing().pages():
-            seen.extend(items)
+            received.extend(items)
 
     with pytest.raises(DeadlineExceededError) as late:
         await work()
     assert late.value.retry_after_s == 0.0, "it comes back at once, and burns no attempt"
-    assert seen == [1, 2, 3]
-    after = vendor.job._next_args
-    assert after is not None
-    assert after[SAVED] == {"orders": {"url": URL, "params": {"limit": "2", "after": "b"}, "variables": {}}}
+    assert received == [1, 2, 3]
+    next_args = vendor.job._next_args
+    assert next_args is not None
+    assert next_args[SAVED] == {
+        "orders": {"url": URL, "params": {"limit": "2", "after": "b"}, "variables": {}}
+    }
 
     again = Vendor([page(4)])
-    again.job = run_of(a_job("sync", args=dict(after)))
+    again.job = run_of(a_job("sync", args=dict(next_args)))
     assert SAVED not in again.job.args, "a handler sees what was enqueued"
     went_on = again.listing()
     assert [item async for item in went_on] == [4]
@@ -243,7 +251,9 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
 
 
 async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
-    vendor = Vendor([page(1, 2), page(1, after="a"), DeadlineExceededError("no time", retry_after_s=0.0)])
+    vendor = Vendor(
+        [page(1, 2), page(1, after_cursor="a"), DeadlineExceededError("no time", retry_after_s=0.0)]
+    )
     vendor.job = run_of(a_job("sync"))
     assert [item async for item in vendor.listing()] == [1, 2]
     second = vendor.listing()
@@ -257,14 +267,14 @@ async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
 
 
 async def test_saved_cursor_overrides_the_given_one() -> None:
-    vendor = Vendor([page(3, after="b"), DeadlineExceededError("no time", retry_after_s=0.0)])
+    vendor = Vendor([page(3, after_cursor="b"), DeadlineExceededError("no time", retry_after_s=0.0)])
     vendor.job = run_of(a_job("sync"))
-    told = {"url": URL, "params": {"after": "a"}, "variables": {}}
+    state = {"url": URL, "params": {"after": "a"}, "variables": {}}
     with pytest.raises(DeadlineExceededError):
-        _ = [item async for item in vendor.listing(cursor=told)]
+        _ = [item async for item in vendor.listing(cursor=state)]
     again = Vendor([page(4)])
     again.job = run_of(a_job("sync", args=dict(vendor.job._next_args or {})))
-    assert [item async for item in again.listing(cursor=told)] == [4]
+    assert [item async for item in again.listing(cursor=state)] == [4]
     assert dict(again.asked[0].params) == {"after": "b"}
 
 
@@ -278,9 +288,9 @@ async def test_a_run_that_came_no_further_burns_its_attempt() -> None:
 
 
 async def test_unreachable_page_fails_the_job() -> None:
-    gone = CallFailedError("gone", category="permanent_request")
-    vendor = Vendor([page(1, after="a"), gone])
+    error = CallFailedError("gone", category="permanent_request")
+    vendor = Vendor([page(1, after_cursor="a"), error])
     vendor.job = run_of(a_job("sync"))
     with pytest.raises(CallFailedError) as failed:
         _ = [item async for item in vendor.listing()]
-    assert failed.value is gone
+    assert failed.value is error

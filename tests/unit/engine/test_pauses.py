@@ -55,18 +55,18 @@ async def test_the_group_is_paused_and_the_job_snoozes_as_long(returned: bool) -
     pauses, emit = Pauses(), Recorder()
 
     def act(context: JobContext) -> object:
-        asked = context.pause(120, reason="429")
-        return asked if returned else None
+        outcome = context.pause(120, reason="429")
+        return outcome if returned else None
 
     job, outcome = await ran(act, pauses, emit, group_key="shopify/default", provider="shopify")
     assert pauses.made == [(SHOPIFY, 120.0, "429", f"job {job.job_id} (work)")]
     assert outcome == Rescheduled(job.job_id, job.lease_id, 120.0)
-    told = emit.of(GroupPaused)[0]
-    assert (told.scope, told.for_s, told.reason) == (str(SHOPIFY), 120.0, "429")
+    event = emit.of(GroupPaused)[0]
+    assert (event.scope, event.for_s, event.reason) == (str(SHOPIFY), 120.0, "429")
 
 
 @pytest.mark.parametrize(
-    ("asked", "scope"),
+    ("options", "scope"),
     [
         ({}, SHOPIFY),
         ({"group": "other"}, Scope(ScopeKind.GROUP, "other", "acme")),
@@ -74,16 +74,16 @@ async def test_the_group_is_paused_and_the_job_snoozes_as_long(returned: bool) -
         ({"scope": "provider"}, Scope(ScopeKind.PROVIDER, "shopify")),
     ],
 )
-async def test_more_than_the_own_group_can_be_paused(asked: dict[str, Any], scope: Scope) -> None:
+async def test_more_than_the_own_group_can_be_paused(options: dict[str, Any], scope: Scope) -> None:
     pauses = Pauses()
     await ran(
-        lambda context: context.pause(5, **asked),
+        lambda context: context.pause(5, **options),
         pauses,
         Recorder(),
         group_key="shopify/default",
         provider="shopify",
     )
-    assert [made[0] for made in pauses.made] == [scope]
+    assert [pause[0] for pause in pauses.made] == [scope]
 
 
 async def test_a_scope_is_paused_once_for_the_longest_time() -> None:
@@ -95,7 +95,7 @@ async def test_a_scope_is_paused_once_for_the_longest_time() -> None:
         context.pause(7, scope="tenant")
 
     _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
-    assert [made[:2] for made in pauses.made] == [(SHOPIFY, 60.0), (Scope(ScopeKind.TENANT, "acme"), 7.0)]
+    assert [pause[:2] for pause in pauses.made] == [(SHOPIFY, 60.0), (Scope(ScopeKind.TENANT, "acme"), 7.0)]
     assert isinstance(outcome, Rescheduled)
     assert outcome.delay_s == 7.0, "its own wait is the last that it asked for"
 
@@ -125,7 +125,7 @@ async def test_a_result_is_a_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pauses", "fields", "told"),
+    ("pauses", "fields", "expected"),
     [
         (Pauses(DependencyUnavailableError("away")), {"group_key": "g"}, "away"),
         (Pauses(), {"group_key": ""}, "names nothing to pause"),
@@ -133,12 +133,12 @@ async def test_a_result_is_a_result() -> None:
     ],
 )
 async def test_a_pause_that_cannot_be_made_fails_nothing(
-    pauses: Pauses | None, fields: dict[str, Any], told: str
+    pauses: Pauses | None, fields: dict[str, Any], expected: str
 ) -> None:
     emit = Recorder()
     job, outcome = await ran(lambda context: context.pause(30), pauses, emit, **fields)
     assert outcome == Rescheduled(job.job_id, job.lease_id, 30.0)
-    assert told in emit.of(GroupPauseFailed)[0].reason
+    assert expected in emit.of(GroupPauseFailed)[0].reason
     assert emit.of(GroupPaused) == []
 
 
@@ -147,7 +147,7 @@ async def test_a_run_that_is_cut_off_while_its_pause_is_written_has_ended() -> N
 
     class Silent(Pauses):
         async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
-            asked.set()
+            requested.set()
             await asyncio.Event().wait()
             return 0
 
@@ -155,9 +155,9 @@ async def test_a_run_that_is_cut_off_while_its_pause_is_written_has_ended() -> N
         context.pause(30)
         return Complete("sent")
 
-    asked, emit = asyncio.Event(), Recorder()
+    requested, emit = asyncio.Event(), Recorder()
     run = asyncio.create_task(ran(act, Silent(), emit, group_key="g"))
-    await asked.wait()
+    await requested.wait()
     run.cancel()
     _, outcome = await run
     assert isinstance(outcome, Completed)

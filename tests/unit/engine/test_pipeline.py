@@ -53,8 +53,8 @@ CONNECTION = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
 
 
 def answer(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
-    told = {name.replace("_", "-"): (value,) for name, value in headers.items()}
-    return HttpResponse(status, {"content-type": ("application/json",), **told}, body, 0.01)
+    fields = {name.replace("_", "-"): (value,) for name, value in headers.items()}
+    return HttpResponse(status, {"content-type": ("application/json",), **fields}, body, 0.01)
 
 
 class Streamed:
@@ -62,8 +62,8 @@ class Streamed:
 
     kind: NoResponseKind = "reset"
 
-    def __init__(self, whole: HttpResponse) -> None:
-        self.status, self.headers, self._body = whole.status, whole.headers, whole.body
+    def __init__(self, response: HttpResponse) -> None:
+        self.status, self.headers, self._body = response.status, response.headers, response.body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._body
@@ -94,8 +94,8 @@ class World:
     async def connection(self, key: ConnectionKey) -> Connection:
         return CONNECTION
 
-    async def admit(self, wish: CallRequest) -> Admission:
-        self.wishes.append(wish)
+    async def admit(self, request: CallRequest) -> Admission:
+        self.wishes.append(request)
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)  # type: ignore[misc]
         admission = Admission(Admitted(Plan(Domain(("tenant", "acme"))), None, 0, 0, (), (3.0,)), 0.0)
@@ -110,14 +110,14 @@ class World:
     async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         assert self.inside == 1, "it is sent without admission"
         self.sent.append(request)
-        came = self.answers.pop(0)
-        assert not isinstance(came, Exception)
-        return came
+        response = self.answers.pop(0)
+        assert not isinstance(response, Exception)
+        return response
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
-        came = await self.send(request)
-        yield came if isinstance(came, NoResponse) else Streamed(came)
+        response = await self.send(request)
+        yield response if isinstance(response, NoResponse) else Streamed(response)
 
     def is_limited(self, key: ConnectionKey, api: str | None, host: str) -> bool:
         return self.limited
@@ -162,14 +162,14 @@ class World:
 
 
 def credentials(world: World) -> list[str]:
-    return [str(dict(one.headers)["Authorization"].reveal()) for one in world.sent]  # type: ignore[union-attr]
+    return [str(dict(request.headers)["Authorization"].reveal()) for request in world.sent]  # type: ignore[union-attr]
 
 
 async def test_an_answer_is_given_read_and_judged() -> None:
     world = World([answer(200, b'{"id": 7}')])
-    came = await world.call(GET)
-    assert came.raw_response.body == {"id": 7}
-    assert (came.response.status, came.attempts) == (200, 1)
+    response = await world.call(GET)
+    assert response.raw_response.body == {"id": 7}
+    assert (response.response.status, response.attempts) == (200, 1)
     assert credentials(world) == ["Bearer t1"]
     assert world.admissions[0].health is DestinationHealth.HEALTHY
     assert [event.then for event in world.events] == ["return"]
@@ -189,10 +189,10 @@ async def test_a_401_is_refreshed_and_replayed_once() -> None:
 async def test_a_failure_that_may_pass_is_tried_again_after_its_delay() -> None:
     world = World([answer(502), NoResponse(True, "reset", "cut off"), answer(200)])
     started_mono = world.clock.monotonic()
-    came = await world.call(GET)
-    assert came.attempts == 3
+    response = await world.call(GET)
+    assert response.attempts == 3
     assert world.clock.monotonic() > started_mono
-    assert [wish.retry for wish in world.wishes] == [None, True, True]
+    assert [request.retry for request in world.wishes] == [None, True, True]
 
 
 async def test_request_that_may_have_acted_is_not_sent_twice() -> None:
@@ -296,11 +296,11 @@ async def test_a_replay_after_a_401_that_is_refused_fails_as_the_refusal_does() 
 
 
 async def test_no_newer_token_is_told_as_it_is_unless_something_may_have_been_done() -> None:
-    gone, busy = (
+    needs_reauth, busy = (
         ReauthRequiredError("the grant is gone"),
         RefreshInProgressError("another asks", retry_after_s=1.0),
     )
-    for refusal in (gone, busy):
+    for refusal in (needs_reauth, busy):
         world = World([answer(401)], no_newer=refusal)
         with pytest.raises(type(refusal)) as refused:
             await world.call(POST)
@@ -312,11 +312,11 @@ async def test_no_newer_token_is_told_as_it_is_unless_something_may_have_been_do
 
 
 @pytest.mark.parametrize(
-    ("provider", "what", "way_out"),
+    ("provider", "subject", "way_out"),
     [("stripe", "API key", "connections add --replace"), ("shopify", "access token, which", "the link of")],
 )
 async def test_a_401_to_what_cannot_be_renewed_says_that_the_vendor_refused_it(
-    provider: str, what: str, way_out: str
+    provider: str, subject: str, way_out: str
 ) -> None:
     none = NoRefreshTokenError("there is no refresh token", reason="no_refresh_token")
     for answers in ([answer(401)], [answer(502), answer(401)]):
@@ -325,12 +325,12 @@ async def test_a_401_to_what_cannot_be_renewed_says_that_the_vendor_refused_it(
         world.config_for = lambda _connection, config_for=config_for: config_for  # type: ignore[method-assign]
         with pytest.raises((NoRefreshTokenError, CallFailedError)) as refused:
             await world.call(GET)
-        assert f"the provider refused the connection's {what}" in str(refused.value)
+        assert f"the provider refused the connection's {subject}" in str(refused.value)
         assert refused.value.category == "permanent_auth"
-        told = refused.value.__cause__ or refused.value
-        assert isinstance(told, NoRefreshTokenError)
-        assert (told.code, told.reason, told.tenant) == ("no_refresh_token", "no_refresh_token", "acme")
-        assert way_out in told.hint
+        error = refused.value.__cause__ or refused.value
+        assert isinstance(error, NoRefreshTokenError)
+        assert (error.code, error.reason, error.tenant) == ("no_refresh_token", "no_refresh_token", "acme")
+        assert way_out in error.hint
 
 
 async def test_the_credential_goes_to_the_provider_and_where_it_is_allowed() -> None:

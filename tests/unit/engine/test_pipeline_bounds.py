@@ -46,11 +46,11 @@ async def test_limits_that_are_switched_off_refuse_nothing_at_once() -> None:
 
 def test_a_breaker_that_is_due_sooner_is_forgotten_then() -> None:
     clock = ManualClock()
-    known = OpenBreakerCache(clock)
-    known.record(KEY, "h", LimitExceededError("open", retry_after_s=0.0, reason="breaker"))
-    known.check(KEY, "h", lambda: True)
-    known.record(KEY, "h", LimitExceededError("no room", retry_after_s=9.0, reason="rate"))
-    known.check(KEY, "h", lambda: True)
+    breakers = OpenBreakerCache(clock)
+    breakers.record(KEY, "h", LimitExceededError("open", retry_after_s=0.0, reason="breaker"))
+    breakers.check(KEY, "h", lambda: True)
+    breakers.record(KEY, "h", LimitExceededError("no room", retry_after_s=9.0, reason="rate"))
+    breakers.check(KEY, "h", lambda: True)
 
 
 class Slow(World):
@@ -133,8 +133,8 @@ async def test_wait_before_the_pipeline_counts_against_the_deadline() -> None:
     world = World([answer(200)], clock=ManualClock(100.0, autojump_s=0.0))
     with pytest.raises(DeadlineExceededError):
         await world.call(replace(GET, deadline_s=4.0, started_mono=95.0))
-    came = await world.call(replace(GET, deadline_s=4.0, started_mono=97.0))
-    assert (came.waited_s, world.sent[0].deadline_s) == (3.0, 1.0)
+    response = await world.call(replace(GET, deadline_s=4.0, started_mono=97.0))
+    assert (response.waited_s, world.sent[0].deadline_s) == (3.0, 1.0)
 
 
 async def test_call_cancelled_in_its_wait_for_a_credential_is_cancelled() -> None:

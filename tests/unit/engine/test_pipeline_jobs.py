@@ -80,7 +80,7 @@ async def test_how_long_a_wait_is_spent_in_a_job_is_a_setting(inline_wait_s: flo
     finally:
         current_job.reset(running)
     assert len(world.sent) == sends
-    assert {wish.wait_s for wish in world.wishes} == {inline_wait_s}
+    assert {request.wait_s for request in world.wishes} == {inline_wait_s}
 
 
 WAITS: list[World] = [
@@ -99,9 +99,9 @@ async def test_limit_that_the_job_waits_for_is_no_loud_failure(played: World) ->
         assert isinstance(outcome_of_exception(await failed_of(world), draw=0.5), Snooze)
     assert loud(world) == 0
     assert world.events[-1].then == "fail", "its record is there"
-    alone = World([*played.answers], no_newer=played.no_newer, settings={"deadline_s": 20.0})
-    await failed_of(alone)
-    assert loud(alone) == 1, "nobody comes back for it"
+    alone_world = World([*played.answers], no_newer=played.no_newer, settings={"deadline_s": 20.0})
+    await failed_of(alone_world)
+    assert loud(alone_world) == 1, "nobody comes back for it"
 
 
 async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_burns_an_attempt() -> None:
@@ -120,12 +120,12 @@ async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_bur
 
 
 @pytest.mark.parametrize(
-    "came", [NoResponse(sent=True, kind="connection_lost", why="cut"), answer(503)], ids=["lost", "503"]
+    "response", [NoResponse(sent=True, kind="connection_lost", why="cut"), answer(503)], ids=["lost", "503"]
 )
-async def test_a_job_does_not_repeat_a_post_that_may_have_acted(came: HttpResponse | NoResponse) -> None:
+async def test_a_job_does_not_repeat_a_post_that_may_have_acted(response: HttpResponse | NoResponse) -> None:
     """A person decides: the job's retries, and the replays of its dead letter, would do it twice."""
     for call, decision in ((replace(GET, method="POST", body=b"{}"), DeadLetter), (PUT, RetryAt)):
-        world = World([came], settings={"max_retries": 0})
+        world = World([response], settings={"max_retries": 0})
         with a_job(), pytest.raises(CallFailedError) as failed:
             await world.call(call)
         outcome = outcome_of_exception(ExceptionGroup("g", [failed.value, OSError("x")]), draw=0.5)

@@ -44,9 +44,9 @@ class Timed(World):
     """Each answer takes 2 s."""
 
     async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
-        came = await super().send(request)
+        response = await super().send(request)
         await self.clock.sleep(2.0)
-        return came
+        return response
 
 
 async def test_a_record_says_who_what_which_gate_and_why() -> None:
@@ -82,17 +82,17 @@ async def test_a_stream_that_breaks_off_is_told_twice() -> None:
 
     with pytest.raises(CallFailedError):
         await read()
-    told = [(record.then, record.sent_s, record.waited_s, record.code) for record in attempts(world)]
-    assert told == [("return", 2.0, 0.0, ""), ("fail", 5.0, 0.0, "reset")]
+    records = [(record.then, record.sent_s, record.waited_s, record.code) for record in attempts(world)]
+    assert records == [("return", 2.0, 0.0, ""), ("fail", 5.0, 0.0, "reset")]
     assert len(failures(world)) == 1
 
 
 async def test_the_time_under_way_is_that_of_all_attempts() -> None:
     world = Timed([answer(429, retry_after="4"), answer(200)])
-    came = await world.call(GET)
+    response = await world.call(GET)
     first, second = attempts(world)
     assert (first.sent_s, first.waited_s, second.sent_s) == (2.0, 0.0, 4.0)
-    assert second.waited_s == first.delay_s == came.waited_s
+    assert second.waited_s == first.delay_s == response.waited_s
 
 
 class Losing(World):
@@ -137,11 +137,11 @@ async def test_a_refusal_leaves_a_record_and_says_of_what_gate() -> None:
 
 
 async def test_a_refusal_after_an_attempt_is_how_the_call_failed() -> None:
-    for answers, gone in (
+    for answers, error in (
         ([answer(429, retry_after="1"), CLOSED], None),
         ([answer(401)], ReauthRequiredError("the grant is gone")),
     ):
-        world = World([*answers], no_newer=gone)
+        world = World([*answers], no_newer=error)
         with pytest.raises((CallFailedError, ReauthRequiredError)):
             await world.call(GET)
         assert attempts(world)[-1].then == "fail"
@@ -227,13 +227,15 @@ async def test_a_call_that_is_cancelled_after_a_fair_trial_counts_against_its_de
     assert [admission.health for admission in world.admissions] == [health]
 
 
-@pytest.mark.parametrize(("deadline_s", "kept"), [(60.0, True), (0.2, False)])
-async def test_a_call_that_was_not_answered_in_time_keeps_its_slot(deadline_s: float, kept: bool) -> None:
+@pytest.mark.parametrize(("deadline_s", "keeps_slot"), [(60.0, True), (0.2, False)])
+async def test_a_call_that_was_not_answered_in_time_keeps_its_slot(
+    deadline_s: float, keeps_slot: bool
+) -> None:
     """R30. The vendor may be at work on it still; one that was hurried says nothing of that."""
     world = World([NoResponse(True, "timeout", "no complete response before the deadline")])
     with pytest.raises(CallFailedError):
         await world.call(replace(POST, deadline_s=deadline_s))
-    assert [admission.keeps_slot for admission in world.admissions] == [kept]
+    assert [admission.keeps_slot for admission in world.admissions] == [keeps_slot]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -289,8 +291,8 @@ async def test_that_calls_fail_is_told_loud_and_not_too_often() -> None:
 
 
 def unclassified(world: World) -> list[tuple[str, int | None, str, int, int]]:
-    told = (event for event in world.events if isinstance(event, ResponsesUnclassified))
-    return [(each.provider, each.status, each.code, each.responses, each.total) for each in told]
+    events = (event for event in world.events if isinstance(event, ResponsesUnclassified))
+    return [(event.provider, event.status, event.code, event.responses, event.total) for event in events]
 
 
 async def test_answers_that_no_rule_knows_are_counted_by_provider() -> None:
@@ -337,17 +339,19 @@ async def test_the_count_is_whole_where_records_are_sampled() -> None:
 
 
 def test_each_provider_has_a_count_of_its_own_and_no_tenant_has_one() -> None:
-    told: list[Any] = []
-    count = Unclassified(told.append)
+    events: list[Any] = []
+    count = Unclassified(events.append)
     for provider in ("shopify", "stripe", "shopify"):
         count.count(provider, 418, "http_418")
     count.emit_due(100.0)
-    assert [(each.provider, each.responses) for each in told] == [("shopify", 2), ("stripe", 1)]
+    assert [(event.provider, event.responses) for event in events] == [("shopify", 2), ("stripe", 1)]
     count.count("stripe", 409, "busy")
     assert count.due_mono == 100.0 + INTERVAL_S
     count.emit_due(105.0)
-    assert (len(told), count.due_mono) == (2, 100.0 + INTERVAL_S), "not yet, and not forgotten"
+    assert (len(events), count.due_mono) == (2, 100.0 + INTERVAL_S), "not yet, and not forgotten"
     count.emit_due(count.due_mono)
-    assert told[-1] == ResponsesUnclassified("stripe", 409, "busy", 1, 2)
+    assert events[-1] == ResponsesUnclassified("stripe", 409, "busy", 1, 2)
     assert count.due_mono == math.inf
-    assert not {"tenant", "account", "host"} & {each.name for each in fields(ResponsesUnclassified)}
+    assert not {"tenant", "account", "host"} & {
+        each_field.name for each_field in fields(ResponsesUnclassified)
+    }

@@ -49,14 +49,14 @@ async def test_request_that_http_cannot_express_costs_nothing() -> None:
     assert theirs.admissions[0].actual_cost == {}, "it was sent"
 
 
-@pytest.mark.parametrize("whole", [True, False])
-async def test_a_failure_is_read_whole_where_somebody_wants_it(whole: bool) -> None:
+@pytest.mark.parametrize("reads_all", [True, False])
+async def test_a_failure_is_read_whole_where_somebody_wants_it(reads_all: bool) -> None:
     body = b"x" * (2 * MOST_OF_A_FAILURE)
     with pytest.raises(CallFailedError) as failed:
-        async with World([answer(400, body)]).pipeline().stream(GET, read_whole=lambda _stream: whole):
+        async with World([answer(400, body)]).pipeline().stream(GET, read_whole=lambda _stream: reads_all):
             pytest.fail("it failed")
     assert failed.value.response is not None
-    assert failed.value.response.body == (body if whole else body[:MOST_OF_A_FAILURE])
+    assert failed.value.response.body == (body if reads_all else body[:MOST_OF_A_FAILURE])
 
 
 async def test_a_stream_that_ends_with_its_readers_time_says_nothing_of_the_destination(
@@ -76,9 +76,9 @@ async def test_of_two_streams_that_are_read_together_the_one_that_broke_off_is_c
     broken, well = World([answer(200, b"broken")]), World([answer(200, b"chunk")])
 
     async def together() -> None:
-        async with broken.pipeline().stream(GET) as one, well.pipeline().stream(GET) as other:
+        async with broken.pipeline().stream(GET) as first, well.pipeline().stream(GET) as other:
             assert [chunk async for chunk in other] == [b"chunk"]
-            _ = [chunk async for chunk in one]
+            _ = [chunk async for chunk in first]
 
     with pytest.raises(CallFailedError):
         await together()

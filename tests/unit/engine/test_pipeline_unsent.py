@@ -57,7 +57,10 @@ async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: N
         await world.call(POST)
     assert refused.value.hint == HINTS[kind]
     assert {admission.health for admission in world.admissions} == {DestinationHealth.NEUTRAL}
-    waits = [outcome_of_exception(refused.value, draw=0.5, waits=before) for before in range(MOST_WAITS + 1)]
+    waits = [
+        outcome_of_exception(refused.value, draw=0.5, waits=waits_before)
+        for waits_before in range(MOST_WAITS + 1)
+    ]
     assert all(isinstance(wait, Snooze) and wait.counted and wait.delay_s <= 60 for wait in waits[:-1])
     assert isinstance(waits[-1], Retry), "a fault without an end becomes a failure"
     half_done = CallFailedError("cut", reason=kind, may_have_acted=True)
@@ -99,10 +102,10 @@ async def test_sent_call_stays_sent_when_its_retry_is_prevented(error: FairleadE
     """A gate that closes with its process, a database that goes away, a connection that is removed."""
     for world in (World([answer(500), error]), World([answer(500), answer(401)], no_newer=error)):
         answers = [*world.answers]
-        for way in (world.call(PUT), streamed(world)):
+        for call in (world.call(PUT), streamed(world)):
             world.answers[:] = answers
             with pytest.raises(CallFailedError, match=error.message) as failed:
-                await way
+                await call
             assert (failed.value.sent, failed.value.__cause__) == (True, error)
             assert failed.value.may_have_acted
             assert world.events[-2].then == "fail"
@@ -126,8 +129,8 @@ async def test_error_before_the_first_attempt_is_raised_and_recorded() -> None:
             await (streamed(world) if world.answers == [AWAY] else world.call(PUT))
         assert refused.value is AWAY
         (record,) = world.events
-        told = (record.then, record.attempt, record.code, record.category)
-        assert told == ("refused", 0, "dependency_unavailable", "transient_network")
+        record_fields = (record.then, record.attempt, record.code, record.category)
+        assert record_fields == ("refused", 0, "dependency_unavailable", "transient_network")
 
 
 async def test_a_second_try_that_cannot_be_put_into_http_is_the_failure_of_the_first() -> None:
@@ -137,9 +140,9 @@ async def test_a_second_try_that_cannot_be_put_into_http_is_the_failure_of_the_f
                 raise InvalidInputError("a header of a call has a character that HTTP does not allow")
             return await super().send(request)
 
-    for way in (lambda world: world.call(PUT), streamed):
+    for send_call in (lambda world: world.call(PUT), streamed):
         world = OddToken([answer(500), answer(200)])
         with pytest.raises(CallFailedError, match="character") as failed:
-            await way(world)
+            await send_call(world)
         assert isinstance(failed.value.__cause__, InvalidInputError)
         assert world.admissions[1].actual_cost == {0: 0.0}, "it was not sent again"

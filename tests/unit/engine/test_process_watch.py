@@ -25,24 +25,24 @@ class PatientClock:
 
 
 async def test_a_place_that_cannot_be_tried_does_not_end_the_checks() -> None:
-    told: list[Event] = []
+    events: list[Event] = []
     looks = 0
 
-    async def reaches(_place: str) -> bool:
+    async def reaches(_url: str) -> bool:
         nonlocal looks
         looks += 1
         if looks < 6:
             raise ValueError("server_hostname cannot start with a leading dot")
         return True
 
-    watch = ProcessWatch(reaches, lambda: True, clock=PatientClock(), draw=lambda: 0.5, emit=told.append)
-    for place in ("https://one.example", "https://two.example"):
-        watch.failed(place, "resolver")
+    watch = ProcessWatch(reaches, lambda: True, clock=PatientClock(), draw=lambda: 0.5, emit=events.append)
+    for url in ("https://one.example", "https://two.example"):
+        watch.failed(url, "resolver")
     assert not watch.may_claim()
     async with asyncio.timeout(10):
         while not watch.may_claim():
             await asyncio.sleep(0)
-    assert [type(event) for event in told] == [ProcessUnhealthy, ProcessRecovered]
+    assert [type(event) for event in events] == [ProcessUnhealthy, ProcessRecovered]
     await watch.close()
 
 
@@ -50,13 +50,13 @@ async def test_sick_process_claims_no_job_until_a_check_passes() -> None:
     fleet, gate, emit = Fleet(), Gate(), Recorder()
     is_well = False
 
-    async def reaches(_place: str) -> bool:
+    async def reaches(_url: str) -> bool:
         return is_well
 
     watch = ProcessWatch(reaches, lambda: True, clock=fleet.clock, draw=half, emit=emit)
     process = await fleet.start(gate.handler, watch=watch)
-    for place in ("https://a", "https://b"):
-        watch.failed(place, "resolver")
+    for url in ("https://a", "https://b"):
+        watch.failed(url, "resolver")
     await fleet.enqueue()
     await fleet.advance(30)
     assert (process.operations["claim"], gate.started) == (0, [])

@@ -104,22 +104,22 @@ async def test_a_clock_that_was_set_back_is_told_and_runs_go_on(fleet: Fleet) ->
     process = await fleet.start()
     await fleet.advance(300)
     assert len(process.emit.of(ScheduleFired)) == 5
-    (told,) = process.emit.of(ServiceFailed)
-    assert "'scan'" in told.reason
+    (event,) = process.emit.of(ServiceFailed)
+    assert "'scan'" in event.reason
 
 
 async def test_jobs_are_spread_after_their_runs(fleet: Fleet) -> None:
     spread = [schedule(f"scan{n}", "@every 30s", jitter_s=10.0, missed="catch_up") for n in range(20)]
     await fleet.schedule_store.sync_schedules(spread)
     await fleet.start()
-    began = fleet.database.now
+    start_at = fleet.database.now
     await fleet.advance(300)
     rows = list(fleet.database.jobs.values())
     assert len(rows) == 20 * 10
     waits_s = []
     for row in rows:
         run_at = datetime.fromisoformat(row.args["run_at"])
-        assert (run_at - began).total_seconds() % 30 == 0
+        assert (run_at - start_at).total_seconds() % 30 == 0
         expected_s = run_delay_s(spread[int(row.args["schedule"].removeprefix("scan"))], run_at)
         waits_s.append((row.run_at - run_at).total_seconds())
         assert waits_s[-1] == pytest.approx(expected_s, abs=1e-6)
@@ -133,8 +133,8 @@ async def test_a_schedule_whose_job_cannot_be_made_stops_no_other_and_is_told_on
     process = await fleet.start()
     await fleet.advance(300)
     assert [event.schedule for event in process.emit.of(ScheduleFired)] == ["good"] * 5
-    (told,) = process.emit.of(ServiceFailed)
-    assert "'bad'" in told.reason
+    (service_failure,) = process.emit.of(ServiceFailed)
+    assert "'bad'" in service_failure.reason
 
 
 async def test_an_outage_is_no_fault_of_a_schedule(fleet: Fleet) -> None:
@@ -155,8 +155,8 @@ async def test_a_schedule_that_cannot_be_read_stops_no_other_and_is_told_once(fl
     process = await fleet.start()
     await fleet.advance(300)
     assert len(process.emit.of(ScheduleFired)) == 5
-    (told,) = process.emit.of(ServiceFailed)
-    assert "'bad'" in told.reason
+    (event,) = process.emit.of(ServiceFailed)
+    assert "'bad'" in event.reason
 
 
 async def test_an_open_job_stands_for_later_runs(fleet: Fleet) -> None:
@@ -182,11 +182,11 @@ async def test_catch_up_schedule_removed_from_the_code_is_coalesced_then_stopped
         == stopped_because(state)
         == "no_handler: no worker takes kind 'scan' from queue 'default'"
     )
-    assert [told.reason for told in process.emit.of(ServiceFailed)] == [
+    assert [event.reason for event in process.emit.of(ServiceFailed)] == [
         f"schedule 'gone' is paused: {state.pause.why}"
     ]
-    taken = len(process.emit.of(ScheduleFired))
-    assert taken in (59, 60)  # of the first hour
+    fired_count = len(process.emit.of(ScheduleFired))
+    assert fired_count in (59, 60)  # of the first hour
     fleet.database.handled_at["default", "scan"] = FOREVER
     await fleet.advance(120)
     assert len(await done(fleet)) in (1, 2)  # what fell into the pause is let go
@@ -246,22 +246,22 @@ async def test_no_run_is_missed_or_doubled_through_many_deaths(missed: str, seed
     deaths = Deaths(fleet, seed)
     expression = "@every 20s"
     await fleet.schedule_store.sync_schedules([schedule("scan", expression, missed=missed)])
-    began = fleet.database.now
+    start_at = fleet.database.now
     for _ in range(80):
         await deaths.round()
     await fleet.start()  # the last one may end in peace
     await fleet.advance(1)
     ended = fleet.database.now
-    made = deaths.made + await done(fleet)
+    jobs = deaths.made + await done(fleet)
     await fleet.close()
-    expected = run_times_between(expression, "UTC", began, ended, 100_000)
-    taken = sorted(fleet.database.schedule_runs.values(), key=lambda duty: duty.run_at)
+    expected = run_times_between(expression, "UTC", start_at, ended, 100_000)
+    runs = sorted(fleet.database.schedule_runs.values(), key=lambda duty: duty.run_at)
     assert len(fleet.processes) > 80
-    assert {duty.run_at for duty in taken} <= set(expected)
-    assert sum(1 + duty.coalesced for duty in taken) == len(expected)
-    assert {duty.job_id for duty in taken if duty.job_id} == {job.job_id for job in made}
+    assert {duty.run_at for duty in runs} <= set(expected)
+    assert sum(1 + duty.coalesced for duty in runs) == len(expected)
+    assert {duty.job_id for duty in runs if duty.job_id} == {job.job_id for job in jobs}
     if missed == "catch_up":
-        assert [duty.run_at for duty in taken] == expected
-        assert sorted(job.args["run_at"] for job in made) == [run_at.isoformat() for run_at in expected]
+        assert [duty.run_at for duty in runs] == expected
+        assert sorted(job.args["run_at"] for job in jobs) == [run_at.isoformat() for run_at in expected]
     else:
-        assert any(duty.coalesced for duty in taken)
+        assert any(duty.coalesced for duty in runs)

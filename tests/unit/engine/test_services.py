@@ -96,15 +96,15 @@ async def test_woken_and_stopped_without_waiting() -> None:
 
 
 async def test_a_pass_that_hangs_does_not_hold_up_the_end() -> None:
-    clock, emit, begun = ManualClock(), Recorder(), asyncio.Event()
+    clock, emit, started = ManualClock(), Recorder(), asyncio.Event()
 
     async def hang() -> None:
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     demo = Service("demo", hang, interval_s=10.0, clock=clock, draw=half, emit=emit)
     task = asyncio.create_task(demo.run())
-    await begun.wait()
+    await started.wait()
     demo.stop()
     await clock.advance(LEAVE_S - 0.1)
     assert not task.done()
@@ -135,9 +135,9 @@ async def test_an_outage_is_retried_soon_whatever_the_interval() -> None:
     async with running(service(passes, clock, emit, interval_s=3600.0)):
         await clock.advance(60)
         passes.error = None
-        before = passes.count
+        count_before = passes.count
         await clock.advance(2)
-        assert passes.count == before + 1
+        assert passes.count == count_before + 1
         assert emit.of(ServiceRecovered) == []
 
 
@@ -213,25 +213,25 @@ async def test_a_store_that_hangs_is_not_waited_for_beyond_the_lease(fleet: Flee
 
 async def test_a_store_that_hangs_does_not_hold_up_the_end(fleet: Fleet) -> None:
     """Neither while the session is renewed, nor while there is none and a new one is asked for."""
-    emit, asked = Recorder(), []
+    emit, requests = Recorder(), []
     async with heartbeat(fleet, emit) as (beat, sessions):
         (row,) = fleet.database.sessions.values()
 
         async def hang(operation: str) -> None:
-            asked.append(operation)
+            requests.append(operation)
             if operation in ("heartbeat", "open"):
                 await asyncio.Event().wait()
 
         sessions.link.on_arrival = hang
         await fleet.advance(LEASE_S / 3)
-    assert (asked, emit.events) == (["heartbeat", "close"], [])
+    assert (requests, emit.events) == (["heartbeat", "close"], [])
     assert row.stopped_at is not None
     async with heartbeat(fleet, emit) as (beat, sessions):
         sessions.link.on_arrival = hang
         await fleet.advance(LEASE_S)
-        told = len(emit.events)
-        assert (beat.session_id, asked[-1]) == (None, "open")
-    assert len(emit.events) == told
+        event_count = len(emit.events)
+        assert (beat.session_id, requests[-1]) == (None, "open")
+    assert len(emit.events) == event_count
 
 
 async def test_process_declared_lost_continues_with_a_new_session(fleet: Fleet) -> None:
@@ -291,8 +291,8 @@ async def test_a_stall_is_measured_and_told() -> None:
         clock.stall_s = 0.0
         metering.stop()
         await clock.advance(20)
-    (told,) = emit.of(LoopStalled)
-    assert told.stall_s == pytest.approx(6.0, rel=0.1)
+    (event,) = emit.of(LoopStalled)
+    assert event.stall_s == pytest.approx(6.0, rel=0.1)
 
 
 def test_a_gauge_that_knows_no_limit_stops_nothing() -> None:
@@ -318,7 +318,7 @@ async def test_a_gauge_at_the_edge_is_told_once() -> None:
         may.append(guard.may_claim())
         await clock.advance(5)
     assert may == [True, True, True, True, False, True, True]
-    assert [told.stage for told in emit.of(MemoryPressure)] == ["warn", "full", "warn", "eased"]
+    assert [event.stage for event in emit.of(MemoryPressure)] == ["warn", "full", "warn", "eased"]
 
 
 async def test_a_full_container_is_a_warning_to_each_of_its_processes() -> None:
@@ -342,8 +342,8 @@ async def test_clean_up_prunes_everything_in_batches(fleet: Fleet) -> None:
     link = fleet.database.link()
     jobs = MemoryJobStore(link)
     await jobs.enqueue([new_job() for _ in range(BATCH + 5)])
-    taken = await fleet.claim()
-    await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
+    claimed_jobs = await fleet.claim()
+    await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in claimed_jobs])
     await fleet.advance(86_401)
     cleaned: list[str] = []
 

@@ -93,10 +93,10 @@ def test_how_long_suspects_follow_each_other(took_s: float, for_s: float) -> Non
 
 
 def test_after_long_room_short_kinds_have_the_turns_between() -> None:
-    turns, began = stood_in_vain(HOUR_S)
-    turns.suspect_claimed(began)
-    turns.observe(began + HOUR_S, lambda: 0.0)
-    now = began + HOUR_S
+    turns, start_mono = stood_in_vain(HOUR_S)
+    turns.suspect_claimed(start_mono)
+    turns.observe(start_mono + HOUR_S, lambda: 0.0)
+    now = start_mono + HOUR_S
     assert turns.suspect_claimed(now)
     turns.suspect_started(now)
     turns.suspect_ended(now + 100)

@@ -70,7 +70,7 @@ async def test_a_cancellation_from_outside_stays_one() -> None:
 
 async def test_limits_nest() -> None:
     clock = ManualClock()
-    told: list[str] = []
+    log: list[str] = []
 
     async def nested() -> None:
         async with TimeLimit(clock, 10):
@@ -78,13 +78,13 @@ async def test_limits_nest() -> None:
                 async with TimeLimit(clock, 5):
                     await asyncio.Event().wait()
             except TimeoutError:
-                told.append("inner")
+                log.append("inner")
             await asyncio.Event().wait()
 
     task = asyncio.create_task(nested())
     await clock.wait_sleepers(2)
     await clock.advance(5)
-    assert told == ["inner"]
+    assert log == ["inner"]
     await clock.advance(5)
     with pytest.raises(TimeoutError):
         await task

@@ -151,7 +151,7 @@ async def test_each_category_goes_its_way_to_the_dead_letters(fleet: Fleet, cate
     process = await fleet.start(Handler("work", fails), poll_s=5.0)
     await fleet.advance(900)
     dead = process.emit.of(JobDiscarded)
-    assert [(told.category, told.code, told.tenant) for told in dead] == [
+    assert [(event.category, event.code, event.tenant) for event in dead] == [
         (category.value, "transient_failure", "acme")
     ]
     (entry,) = await fleet.dead_letters.search(
@@ -325,8 +325,8 @@ async def test_a_late_write_is_refused_counted_and_told(fleet: Fleet) -> None:
     row.give_back(fleet.database.now)  # rescued behind its back
     row.lease_id, row.state, row.session_id = 77, row.state.RUNNING, job.job_id  # and running elsewhere
     gate.open.set()
-    told = await process.emit.wait_for(SupersededWriteRefused)
-    assert (told.kind, told.count) == ("work", 1)
+    event = await process.emit.wait_for(SupersededWriteRefused)
+    assert (event.kind, event.count) == ("work", 1)
     assert (await fleet.view(job)).state == "running"
 
 
@@ -376,15 +376,15 @@ async def test_memory_warns_then_stops_claiming_then_goes_on(fleet: Fleet) -> No
     for share, stage in ((0.5, None), (0.82, "warn"), (0.95, "full")):
         memory.share = share
         await fleet.advance(20)
-        told = process.emit.of(MemoryPressure)
-        assert (told[-1].stage if told else None) == stage
+        events = process.emit.of(MemoryPressure)
+        assert (events[-1].stage if events else None) == stage
     await fleet.enqueue()
     await fleet.advance(20)
     assert gate.started == []
     memory.share = 0.7
     await fleet.advance(20)
     assert len(gate.started) == 1
-    assert [told.stage for told in process.emit.of(MemoryPressure)] == ["warn", "full", "eased"]
+    assert [event.stage for event in process.emit.of(MemoryPressure)] == ["warn", "full", "eased"]
 
 
 async def test_auth_failures_wait_for_the_workflow(fleet: Fleet) -> None:

@@ -47,7 +47,7 @@ async def test_a_handler_that_ignores_its_timeout_is_reported(fleet: Fleet) -> N
     about = (job.job_id, "acme", None, "work")
     assert process.emit.of(TimeoutIgnored) == [TimeoutIgnored(*about, timeout_s=20, over_s=5)]
     await fleet.advance(40)
-    assert [told.over_s for told in process.emit.of(TimeoutIgnored)] == [5, 10, 20, 40]
+    assert [event.over_s for event in process.emit.of(TimeoutIgnored)] == [5, 10, 20, 40]
     assert (gate.most, (await fleet.view(job)).state) == (1, "running")
     gate.open.set()
     await process.emit.wait_for(JobFinished)
@@ -56,10 +56,10 @@ async def test_a_handler_that_ignores_its_timeout_is_reported(fleet: Fleet) -> N
 
 
 async def test_job_cut_by_a_drain_keeps_its_attempt_if_its_cleanup_raises(fleet: Fleet) -> None:
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def cleans_up(context: JobContext) -> None:
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -68,7 +68,7 @@ async def test_job_cut_by_a_drain_keeps_its_attempt_if_its_cleanup_raises(fleet:
     (job,) = await fleet.enqueue()
     once = RetryPolicy.uniform(0, base_s=1.0, cap_s=1.0, jitter=Jitter.FULL)
     process = await fleet.start(Handler("work", cleans_up, retry=once, timeout_s=1000.0))
-    await begun.wait()
+    await started.wait()
     process.stop()
     await fleet.advance(45)
     await process.stopped()

@@ -233,8 +233,8 @@ async def test_a_minute_without_the_store_loses_no_result_and_floods_no_log(flee
     process.link.is_down = True
     await fleet.advance(61)
     assert len(process.emit.of(LeaseLost)) == 1  # for a full lease nobody confirmed it
-    told = len(process.emit.events)
-    assert told <= 5 + 8  # runs, and a line per service: not one per try
+    event_count = len(process.emit.events)
+    assert event_count <= 5 + 8  # runs, and a line per service: not one per try
     process.link.is_down = False
     await fleet.enqueue()
     await fleet.advance(5)

@@ -13,13 +13,13 @@ def _hold_second_claim(process: Process) -> asyncio.Event:
     """The answer of the second claim comes once the event is set."""
     answered, claims = asyncio.Event(), 0
 
-    async def after(operation: str) -> None:
+    async def after_operation(operation: str) -> None:
         nonlocal claims
         claims += operation == "claim"
         if operation == "claim" and claims == 2:
             await answered.wait()
 
-    process.link.on_answer = after
+    process.link.on_answer = after_operation
     return answered
 
 

@@ -49,13 +49,13 @@ async def suspects(fleet: Fleet, kind: str, count: int) -> None:
 
 
 async def until(
-    fleet: Fleet, over: Callable[[], bool], within_s: float, each: Callable[[], Awaitable[object]]
+    fleet: Fleet, over: Callable[[], bool], within_s: float, step: Callable[[], Awaitable[object]]
 ) -> None:
     """Go on second by second, with *each* in every one."""
     for _ in range(int(within_s)):
         if over():
             return
-        await each()
+        await step()
         await fleet.advance(1)
         await fleet.jobs.prune({"completed": 0.0}, 100)
     assert over(), f"not within {within_s:g} s"
@@ -140,12 +140,12 @@ async def test_suspects_are_reached_though_every_process_always_has_a_long_job(f
         await more()
         await fleet.advance(1)
     await suspects(fleet, "victim", 40)
-    began = desk.now
+    start_mono = desk.now
     exports = desk.done("export")
     await until(fleet, lambda: desk.done("victim") == 40, 1800, more)
     waits = [later - earlier for earlier, later in pairwise(desk.began["other"])]
     assert max(waits) < 60
-    assert desk.done("other") > 0.9 * (desk.now - began)
+    assert desk.done("other") > 0.9 * (desk.now - start_mono)
     assert desk.done("export") > exports
     await until(
         fleet, lambda: desk.done("export") > exports + 8, 3600, more

@@ -82,12 +82,12 @@ def lines() -> Iterator[str]:
     names |= {health: f"call, its host: {health.name.lower()}" for health in DestinationHealth}
     for key, reach in {**TOKEN, **CALL}.items():
         lifts = ", ".join(shared.value for shared in Shared if shared in reach.lifts)
-        after = (
+        migrated = (
             ""
             if reach.shared is Shared.NOTHING
             else f"{reach.shared}, after {QUORUM}{' processes' * reach.by_process}"
         )
-        cells = (names.get(key, key), reach.local, after, lifts)
+        cells = (names.get(key, key), reach.local, migrated, lifts)
         yield f"| {' | '.join(cell or '–' for cell in cells)} |"
 
 

@@ -28,8 +28,8 @@ FAILED = [{"message": "no", "extensions": {"code": "INTERNAL_SERVER_ERROR"}}]
 
 def judged(raw: bytes, provider: str, status: int = 200) -> Verdict:
     reply = LazyResponse(status, {}, raw).excerpt()
-    told = parse_limits(PROFILES[provider].limits.dialect, reply, now_epoch_s=None)
-    return classify(rules_of(PROFILES[provider]), reply, told, now_epoch_s=None)
+    observations = parse_limits(PROFILES[provider].limits.dialect, reply, now_epoch_s=None)
+    return classify(rules_of(PROFILES[provider]), reply, observations, now_epoch_s=None)
 
 
 @pytest.mark.parametrize("provider", list(PROFILES))
@@ -37,16 +37,19 @@ def test_the_json_of_a_success_is_read_when_somebody_asks(
     provider: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[bytes] = []
-    given = body_module._read
+    original = body_module._read
 
-    def reads(raw: bytes, told: str | None) -> Any:
+    def reads(raw: bytes, declared: str | None) -> Any:
         read.append(raw)
-        return given(raw, told)
+        return original(raw, declared)
 
     monkeypatch.setattr(body_module, "_read", reads)
     reply = LazyResponse(200, {}, b'{"items": [1, 2]}')
-    told = parse_limits(PROFILES[provider].limits.dialect, reply.excerpt(), now_epoch_s=None)
-    assert classify(rules_of(PROFILES[provider]), reply.excerpt(), told, now_epoch_s=None).result is Result.OK
+    observations = parse_limits(PROFILES[provider].limits.dialect, reply.excerpt(), now_epoch_s=None)
+    assert (
+        classify(rules_of(PROFILES[provider]), reply.excerpt(), observations, now_epoch_s=None).result
+        is Result.OK
+    )
     assert read == []
     assert (reply.body, reply.body, reply.text) == ({"items": [1, 2]}, {"items": [1, 2]}, None)
     assert len(read) == 1, "it is read once"
@@ -78,14 +81,14 @@ def test_nothing_is_missed_by_reading_late(raw: bytes, provider: str) -> None:
 
 
 def test_of_a_large_answer_of_graphql_the_ends_are_read() -> None:
-    for before, after in (
+    for original, expected in (
         ({}, {"errors": FAILED, "extensions": COST}),
         ({"errors": FAILED}, {"extensions": COST}),
     ):
-        raw = json.dumps({**before, "data": {"orders": LARGE}, **after}).encode()
+        raw = json.dumps({**original, "data": {"orders": LARGE}, **expected}).encode()
         assert len(raw) > LARGEST_JUDGED
-        found = outer_members(raw)
-        assert (found["errors"], found["extensions"]) == (FAILED, COST)
+        members = outer_members(raw)
+        assert (members["errors"], members["extensions"]) == (FAILED, COST)
         assert judged(raw, "shopify").result is Result.PARTIAL
         reply = LazyResponse(200, {}, raw)
         points = parse_limits("shopify", reply.excerpt(), now_epoch_s=None)[0]
@@ -118,11 +121,11 @@ def test_a_large_answer_stops_nobody(raw: bytes, monkeypatch: pytest.MonkeyPatch
             decoded.append(len(text))
             return json.JSONDecoder().raw_decode(text, at)
 
-    def whole(_raw: bytes) -> None:
+    def read_all(_raw: bytes) -> None:
         pytest.fail("it was read as a whole")
 
     monkeypatch.setattr(body_module, "_DECODER", Counted())
-    monkeypatch.setattr(body_module, "_read", whole)
+    monkeypatch.setattr(body_module, "_read", read_all)
     for status in (200, 400, 500):
         decoded.clear()
         judged(raw, "shopify", status)

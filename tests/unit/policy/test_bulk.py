@@ -15,16 +15,16 @@ SHOPIFY = load_profiles([])["shopify"].limits.bulk
 
 
 @pytest.mark.parametrize(
-    ("version", "capacity", "apart"),
+    ("version", "capacity", "is_separate"),
     [("2019-10", 1, True), ("2025-10", 1, True), ("2026-01", 5, False), ("unstable", 5, False)],
 )
 def test_shopify_allows_one_of_each_type_and_from_2026_01_on_five(
-    version: str, capacity: int, apart: bool
+    version: str, capacity: int, is_separate: bool
 ) -> None:
     assert SHOPIFY is not None
     rule = SHOPIFY.at(version)
     assert rule is not None
-    assert (rule.capacity, rule.apart) == (capacity, apart)
+    assert (rule.capacity, rule.apart) == (capacity, is_separate)
 
 
 @pytest.mark.parametrize("version", ["", "2026", "2026-1", "26-01", "2026-01-01", "v3", "2026-01\n"])
@@ -54,10 +54,10 @@ def test_a_version_older_than_all_rules_has_none() -> None:
     ],
 )
 def test_an_impossible_table_is_refused(change: dict[str, object]) -> None:
-    given_ = {"kinds": ["query"], "api_version": "2026-01", "versions": [{"capacity": 1}]}
-    Bulk.model_validate(given_)
+    limits = {"kinds": ["query"], "api_version": "2026-01", "versions": [{"capacity": 1}]}
+    Bulk.model_validate(limits)
     with pytest.raises(ValidationError):
-        Bulk.model_validate(given_ | change)
+        Bulk.model_validate(limits | change)
 
 
 @given(

@@ -12,38 +12,38 @@ from fairlead.policy.calls.bulk.protocol import BulkRejection, BulkState, BulkSt
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.testing.api.graphql import read_query
 
-WAY = BULK_PROTOCOLS["shopify"]
+PROTOCOL = BULK_PROTOCOLS["shopify"]
 ID = "gid://shopify/BulkOperation/7"
 
 
-def told(name: str, value: Any) -> RawResponse:
+def graphql_response(name: str, value: Any) -> RawResponse:
     return RawResponse(200, {}, body={"data": {name: value}})
 
 
 def test_a_mutation_is_told_by_its_first_word() -> None:
     for text in ("mutation { a }", "  # note\n,mutation M($a: Int) { a }", "mutation($a: Int) { a }"):
-        assert WAY.kind_of(text) == "mutation"
+        assert PROTOCOL.kind_of(text) == "mutation"
     for text in ("{ mutation }", "query { a }", "query mutation { a }", "mutations", ""):
-        assert WAY.kind_of(text) == "query"
+        assert PROTOCOL.kind_of(text) == "query"
 
 
 def test_bulk_requests_are_graphql_of_their_version() -> None:
     for kind, variables in (("query", {}), ("mutation", {"stagedUploadPath": "tmp/x"})):
-        ask = WAY.start_query(kind, '{ "text" }', variables)
-        asked = read_query(ask.query, ask.variables)
-        assert (asked.kind, ask.changes) == ("mutation", True)
-        assert '{ "text" }' in asked.fields[0].arguments.values()
+        ask = PROTOCOL.start_query(kind, '{ "text" }', variables)
+        query = read_query(ask.query, ask.variables)
+        assert (query.kind, ask.changes) == ("mutation", True)
+        assert '{ "text" }' in query.fields[0].arguments.values()
     for version, look, latest in (
         ("2025-10", "node", "currentBulkOperation"),
         ("2026-01", "bulkOperation", "bulkOperations"),
         ("unstable", "bulkOperation", "bulkOperations"),
     ):
         (field,) = read_query(
-            WAY.status_query(ID, version).query, WAY.status_query(ID, version).variables
+            PROTOCOL.status_query(ID, version).query, PROTOCOL.status_query(ID, version).variables
         ).fields
         assert (field.name, field.arguments["id"]) == (look, ID)
-        assert read_query(WAY.list_query("query", version).query).fields[0].name == latest
-        assert not WAY.list_query("query", version).changes
+        assert read_query(PROTOCOL.list_query("query", version).query).fields[0].name == latest
+        assert not PROTOCOL.list_query("query", version).changes
 
 
 def test_variables_are_what_the_vendor_takes() -> None:
@@ -53,7 +53,7 @@ def test_variables_are_what_the_vendor_takes() -> None:
         ("mutation", {"stagedUploadPath": 1, "b": 2}),
     ):
         with pytest.raises(InvalidInputError, match="variables"):
-            WAY.start_query(kind, "{ a }", variables)
+            PROTOCOL.start_query(kind, "{ a }", variables)
 
 
 @pytest.mark.parametrize(
@@ -70,18 +70,27 @@ def test_variables_are_what_the_vendor_takes() -> None:
     ],
 )
 def test_states(status: str, state: BulkState) -> None:
-    (seen,) = WAY.parse_operations(
-        told("node", {"id": ID, "status": status, "objectCount": "12", "url": "https://x/y"})
+    (bulk_status,) = PROTOCOL.parse_operations(
+        graphql_response("node", {"id": ID, "status": status, "objectCount": "12", "url": "https://x/y"})
     )
-    assert (seen.state, seen.status, seen.count, seen.url) == (state, status, 12, "https://x/y")
+    assert (bulk_status.state, bulk_status.status, bulk_status.count, bulk_status.url) == (
+        state,
+        status,
+        12,
+        "https://x/y",
+    )
 
 
 def test_the_beginning_or_why_not() -> None:
-    begun = WAY.parse_start(told("bulkOperationRunQuery", {"bulkOperation": {"id": ID, "status": "CREATED"}}))
-    assert isinstance(begun, BulkStatus)
-    assert begun.id == ID
+    status = PROTOCOL.parse_start(
+        graphql_response("bulkOperationRunQuery", {"bulkOperation": {"id": ID, "status": "CREATED"}})
+    )
+    assert isinstance(status, BulkStatus)
+    assert status.id == ID
     errors = [{"code": "INVALID", "message": "no such field", "field": None}]
-    denied = WAY.parse_start(told("bulkOperationRunQuery", {"bulkOperation": None, "userErrors": errors}))
+    denied = PROTOCOL.parse_start(
+        graphql_response("bulkOperationRunQuery", {"bulkOperation": None, "userErrors": errors})
+    )
     assert denied == BulkRejection("INVALID", "no such field")
 
 
@@ -100,11 +109,15 @@ def test_the_beginning_or_why_not() -> None:
     ],
 )
 def test_unreadable_bulk_response_is_none(value: Any) -> None:
-    assert WAY.parse_operations(told("bulkOperations", value)) == ()
-    assert WAY.parse_start(told("bulkOperationRunQuery", value)) == BulkRejection("not_begun", "")
-    assert WAY.parse_operations(RawResponse(200, {}, body=value)) == ()
+    assert PROTOCOL.parse_operations(graphql_response("bulkOperations", value)) == ()
+    assert PROTOCOL.parse_start(graphql_response("bulkOperationRunQuery", value)) == BulkRejection(
+        "not_begun", ""
+    )
+    assert PROTOCOL.parse_operations(RawResponse(200, {}, body=value)) == ()
 
 
 def test_of_an_operation_only_what_is_sound_is_taken() -> None:
     hostile = {"id": ID, "status": ["RUNNING"], "objectCount": "1e9", "url": "x" * 9000, "query": 3}
-    assert WAY.parse_operations(told("node", hostile)) == (BulkStatus(ID, BulkState.RUNNING, ""),)
+    assert PROTOCOL.parse_operations(graphql_response("node", hostile)) == (
+        BulkStatus(ID, BulkState.RUNNING, ""),
+    )

@@ -19,15 +19,20 @@ HASTY = STRIPE.overlay(
 )
 
 
-def found(profile: Profile, **settings: Any) -> tuple[object, ...]:
-    told = call_settings_of(profile, settings, tenant="acme")
-    return told.deadline_s, told.max_retries, told.strategy.value, told.inline_wait_s
+def effective_settings(profile: Profile, **settings: Any) -> tuple[object, ...]:
+    call_settings = call_settings_of(profile, settings, tenant="acme")
+    return (
+        call_settings.deadline_s,
+        call_settings.max_retries,
+        call_settings.strategy.value,
+        call_settings.inline_wait_s,
+    )
 
 
 def test_a_connection_rules_over_its_profile_and_that_over_the_defaults() -> None:
-    assert found(STRIPE) == (60.0, 3, "exponential", 2.0)
-    assert found(HASTY) == (9.0, 1, "linear", 0.5)
-    assert found(HASTY, max_retries=5, inline_wait_s=0) == (9.0, 5, "linear", 0.0)
+    assert effective_settings(STRIPE) == (60.0, 3, "exponential", 2.0)
+    assert effective_settings(HASTY) == (9.0, 1, "linear", 0.5)
+    assert effective_settings(HASTY, max_retries=5, inline_wait_s=0) == (9.0, 5, "linear", 0.0)
 
 
 def test_a_number_of_retries_that_somebody_gave_is_the_most_that_any_pattern_has() -> None:
@@ -37,15 +42,15 @@ def test_a_number_of_retries_that_somebody_gave_is_the_most_that_any_pattern_has
 
 
 def test_people_are_told_from_where_each_setting_is() -> None:
-    told = describe_settings(HASTY, {"max_retries": 5}, tenant="acme")
-    assert told["max_retries"] == {"value": 5, "from": "connection"}
-    assert told["deadline_s"] == {"value": 9.0, "from": "profile"}
-    assert told["inline_wait_s"] == {"value": 0.5, "from": "profile"}
-    assert told["max_delay_s"] == {"value": 30.0, "from": "default"}
+    description = describe_settings(HASTY, {"max_retries": 5}, tenant="acme")
+    assert description["max_retries"] == {"value": 5, "from": "connection"}
+    assert description["deadline_s"] == {"value": 9.0, "from": "profile"}
+    assert description["inline_wait_s"] == {"value": 0.5, "from": "profile"}
+    assert description["max_delay_s"] == {"value": 30.0, "from": "default"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"deadline_s": 0.0}, "deadline_s"),
         ({"deadline_s": 4000.0}, "deadline_s"),
@@ -60,10 +65,10 @@ def test_people_are_told_from_where_each_setting_is() -> None:
         ({"max_retries": 11}, "max_retries"),
     ],
 )
-def test_impossible_call_setting_is_refused_with_a_hint(settings: dict[str, Any], told: str) -> None:
+def test_impossible_call_setting_is_refused_with_a_hint(settings: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidConfigError, match="hint:") as refused:
         call_settings_of(STRIPE, settings, tenant="acme")
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert "acme" in str(refused.value)
 
 
@@ -71,6 +76,6 @@ def test_a_slip_in_a_name_is_told_and_a_note_of_ones_own_is_kept() -> None:
     check_names(
         ["max_retries", "note", "subject", "owner", "concurrency_limit"], tenant="acme", provider="stripe"
     )
-    for slip, meant in {"max_retrys": "max_retries", "concurency_limit": "concurrency_limit"}.items():
-        with pytest.raises(InvalidConfigError, match=f"{meant} is one"):
+    for slip, intended in {"max_retrys": "max_retries", "concurency_limit": "concurrency_limit"}.items():
+        with pytest.raises(InvalidConfigError, match=f"{intended} is one"):
             check_names([slip], tenant="acme", provider="stripe")

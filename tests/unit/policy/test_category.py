@@ -142,7 +142,7 @@ def test_a_failed_call_is_known_by_what_the_vendor_said() -> None:
         errors.CallFailedError("x", reason=code, category=category, retry_after_s=3.0)
         for code, category in (("http_503", "transient_server"), ("card_declined", "permanent_permission"))
     ]
-    assert [classify_exception(one).code for one in failed] == ["http_503", "card_declined"]
+    assert [classify_exception(error).code for error in failed] == ["http_503", "card_declined"]
     assert classify_exception(errors.CallFailedError("x", category="transient_server")).code == "call_failed"
     assert classify_exception(failed[1]).category is Category.PERMANENT_PERMISSION
     assert classify_exception(failed[0]).hint_s == 3.0
@@ -156,10 +156,13 @@ def test_a_days_limit_that_a_call_met_is_known_as_one() -> None:
 
 def test_a_group_is_judged_by_its_gravest_member() -> None:
     network, limited = ConnectionResetError("cut"), errors.RateLimitedError("wait", retry_after_s=5)
-    longer, gone = errors.RateLimitedError("wait", retry_after_s=50), errors.ReauthRequiredError("gone")
+    longer, needs_reauth = (
+        errors.RateLimitedError("wait", retry_after_s=50),
+        errors.ReauthRequiredError("gone"),
+    )
     for limits in ([limited, longer], [longer, limited]):
         assert classify_exception(ExceptionGroup("g", [network, *limits])).hint_s == 50
-    nested = ExceptionGroup("g", [network, ExceptionGroup("inner", [gone, limited])])
+    nested = ExceptionGroup("g", [network, ExceptionGroup("inner", [needs_reauth, limited])])
     assert classify_exception(nested).category is Category.PERMANENT_AUTH
     for leaves in ([ValueError("bug"), network], [network, ValueError("bug")]):
         assert classify_exception(ExceptionGroup("g", leaves)).code == "value_error"

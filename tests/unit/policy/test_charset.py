@@ -29,10 +29,10 @@ CSV = "Straße;Größe\r\nMünchen;5 €\r\n"
 def response(body: bytes, *content_type: str) -> Response:
     headers = {"content-type": content_type} if content_type else {}
     reply = LazyResponse(200, headers, body)
-    came = CallResult(
+    call_result = CallResult(
         HttpResponse(200, headers, body, 0.0), reply, Verdict(Result.OK, "ok", Step.STATUS, "ok"), 1, 0.0
     )
-    return Response(came, tenant="acme", provider="demo")
+    return Response(call_result, tenant="acme", provider="demo")
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_json_in_utf_16_is_read_and_halves_of_its_characters_are_none(mark: byte
     assert parse_response(400, {}, half).body is None
 
 
-@pytest.mark.parametrize("told", [None, *sorted(set(CODECS.values()))])
-def test_bytes_that_are_no_text_cost_no_call_each(told: str | None) -> None:
+@pytest.mark.parametrize("declared", [None, *sorted(set(CODECS.values()))])
+def test_bytes_that_are_no_text_cost_no_call_each(declared: str | None) -> None:
     """1 MiB of them would stop the event loop for 8 s."""
     calls = 0
 
@@ -83,11 +83,11 @@ def test_bytes_that_are_no_text_cost_no_call_each(told: str | None) -> None:
         nonlocal calls
         calls += 1
 
-    text_of(b"\x81\xff\x80", told)  # what is imported and made once
+    text_of(b"\x81\xff\x80", declared)  # what is imported and made once
     sys.setprofile(count)
     try:
         for byte in (b"\x81", b"\xff", b"\x80"):
-            text_of(byte * 1000, told)
+            text_of(byte * 1000, declared)
     finally:
         sys.setprofile(None)
     assert calls < 100
@@ -131,8 +131,8 @@ def test_large_answer_is_judged_in_the_charset_that_it_tells() -> None:
 def test_token_answer_is_read_in_the_charset_that_it_tells() -> None:
     profile = load_profiles()["xero"]
     headers = {"Content-Type": ["application/json;charset=ISO-8859-1"]}
-    given = b'{"access_token": "at-1", "name": "Caf\xe9", "expires_in": 600}'
-    outcome = classify_answer(profile, parse_answer(200, headers, given))
+    raw = b'{"access_token": "at-1", "name": "Caf\xe9", "expires_in": 600}'
+    outcome = classify_answer(profile, parse_answer(200, headers, raw))
     assert isinstance(outcome, Granted)
     assert json.loads(outcome.other.reveal())["name"] == "Café"
     refused = b'{"error": "invalid_grant", "error_description": "expir\xe9"}'
@@ -171,32 +171,32 @@ parameter = st.tuples(ows, ows, token.filter(lambda name: name.lower() != "chars
     st.lists(parameter, max_size=3), ows,
 )  # fmt: skip
 def test_charset_of_every_content_type_of_the_grammar_is_found(
-    kind: str, sub: str, before: list[str], label: str, form: str, after: list[str], blank: str
+    kind: str, sub: str, params_before: list[str], label: str, form: str, params_after: list[str], blank: str
 ) -> None:
     written = label if form == "t" and ":" not in label else quoted(label, form == "p")
-    told = f"{kind}/{sub}{''.join(before)};{blank}CharSet={written}{''.join(after)}"
-    assert charset_of(told) == CODECS[label]
-    assert charset_of(f"{kind}/{sub}{''.join(before)}") is None
+    content_type = f"{kind}/{sub}{''.join(params_before)};{blank}CharSet={written}{''.join(params_after)}"
+    assert charset_of(content_type) == CODECS[label]
+    assert charset_of(f"{kind}/{sub}{''.join(params_before)}") is None
 
 
 @given(st.text(max_size=60) | st.text('charset=";,\\ =utf-8', max_size=40))
-def test_no_content_type_makes_reading_it_raise(told: str) -> None:
-    assert charset_of(told) in {None, *CODECS.values()}
+def test_no_content_type_makes_reading_it_raise(content_type: str) -> None:
+    assert charset_of(content_type) in {None, *CODECS.values()}
 
 
 @given(st.binary(max_size=60), st.sampled_from([None, *sorted(set(CODECS.values()))]), st.integers(1, 9))
 def test_no_bytes_make_decoding_raise_and_pieces_give_the_same_text(
-    body: bytes, told: str | None, size: int
+    body: bytes, declared: str | None, size: int
 ) -> None:
-    whole = text_of(body, told)
+    complete_text = text_of(body, declared)
     stream = Stream({}, body, size)
 
     async def joined() -> bytes:
-        return b"".join([piece async for piece in as_utf_8(stream, told)])
+        return b"".join([piece async for piece in as_utf_8(stream, declared)])
 
     pieces = asyncio.run(joined())
     if not body.startswith(b"<?xml"):
-        assert pieces.decode("utf-8", "replace") == whole
+        assert pieces.decode("utf-8", "replace") == complete_text
 
 
 @given(st.text(max_size=40), st.sampled_from(sorted(set(CODECS.values()))))

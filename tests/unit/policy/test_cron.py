@@ -44,14 +44,14 @@ def walls(expr: str, day: str, tz: str = "Europe/Berlin", days: int = 1) -> list
 
 
 def test_the_schedules_of_the_main_job() -> None:
-    after, until = utc("2026-11-20T12:00"), utc("2026-11-20T13:00")
-    assert len(run_times_between("*/5 * * * *", "UTC", after, until, 100)) == 12
-    assert len(run_times_between("* * * * *", "UTC", after, until, 100)) == 60
-    assert run_times_between("*/15 * * * *", "UTC", after, until, 2) == [
+    after_at, until = utc("2026-11-20T12:00"), utc("2026-11-20T13:00")
+    assert len(run_times_between("*/5 * * * *", "UTC", after_at, until, 100)) == 12
+    assert len(run_times_between("* * * * *", "UTC", after_at, until, 100)) == 60
+    assert run_times_between("*/15 * * * *", "UTC", after_at, until, 2) == [
         utc("2026-11-20T12:15"),
         utc("2026-11-20T12:30"),
     ]
-    assert run_times_between("30 * * * *", "UTC", after, until, 100) == [utc("2026-11-20T12:30")]
+    assert run_times_between("30 * * * *", "UTC", after_at, until, 100) == [utc("2026-11-20T12:30")]
 
 
 def test_after_is_out_and_until_is_in() -> None:
@@ -109,11 +109,11 @@ def test_every(text: str, seconds: float) -> None:
 
 def test_every_is_counted_from_the_epoch_so_that_all_processes_agree() -> None:
     until = NEW_YEAR + timedelta(minutes=1)
-    whole = run_times_between("@every 7s", "UTC", NEW_YEAR, until, 100)
+    all_times = run_times_between("@every 7s", "UTC", NEW_YEAR, until, 100)
     for offset_ms in (1, 3_333, 6_999, 20_000):
-        after = NEW_YEAR + timedelta(milliseconds=offset_ms)
-        assert run_times_between("@every 7s", "Europe/Berlin", after, until, 100) == [
-            t for t in whole if t > after
+        after_at = NEW_YEAR + timedelta(milliseconds=offset_ms)
+        assert run_times_between("@every 7s", "Europe/Berlin", after_at, until, 100) == [
+            t for t in all_times if t > after_at
         ]
 
 
@@ -225,11 +225,11 @@ offsets = st.integers(-26 * 3600, 26 * 3600)
 )
 def test_each_cut_around_a_change_gives_the_same_runs(expr: str, tz: str, change: str) -> None:
     start, end = utc(change) - 4 * HOUR, utc(change) + 4 * HOUR
-    whole = run_times_between(expr, tz, start, end, 100)
+    all_times = run_times_between(expr, tz, start, end, 100)
     for minutes in range(0, 480, 11):
         cut = start + timedelta(minutes=minutes)
-        before, later = [t for t in whole if t <= cut], [t for t in whole if t > cut]
-        assert run_times_between(expr, tz, start, cut, 100) == before
+        before_cut, later = [t for t in all_times if t <= cut], [t for t in all_times if t > cut]
+        assert run_times_between(expr, tz, start, cut, 100) == before_cut
         assert run_times_between(expr, tz, cut, end, 100) == later
         assert run_times_between(expr, tz, cut, end, 2) == later[:2]
         assert run_times_between(expr, tz, cut, end, 3) == later[:3]
@@ -241,15 +241,15 @@ def test_none_missed_none_doubled_wherever_the_time_is_cut(
     expr: str, tz: str, day: datetime, cuts: tuple[int, int, int]
 ) -> None:
     first, middle, last = (day + timedelta(seconds=offset_s) for offset_s in sorted(cuts))
-    whole = run_times_between(expr, tz, first, last, 10**6)
-    assert whole == run_times_between(expr, tz, first, middle, 10**6) + run_times_between(
+    all_times = run_times_between(expr, tz, first, last, 10**6)
+    assert all_times == run_times_between(expr, tz, first, middle, 10**6) + run_times_between(
         expr, tz, middle, last, 10**6
     )
-    assert whole == sorted(set(whole))
-    assert all(first < run_at <= last for run_at in whole)
-    assert latest_run_at(expr, tz, first, last) == (whole[-1] if whole else None)
-    assert run_times_between(expr, tz, first, last, 3) == whole[:3]
-    assert due_runs(expr, tz, "coalesce", first, last).coalesced == max(0, len(whole) - 1)
+    assert all_times == sorted(set(all_times))
+    assert all(first < run_at <= last for run_at in all_times)
+    assert latest_run_at(expr, tz, first, last) == (all_times[-1] if all_times else None)
+    assert run_times_between(expr, tz, first, last, 3) == all_times[:3]
+    assert due_runs(expr, tz, "coalesce", first, last).coalesced == max(0, len(all_times) - 1)
 
 
 @given(st.text(max_size=60) | st.text(alphabet="0123456789*/,-#L W@everymsh", max_size=30))
@@ -263,32 +263,32 @@ def test_any_text_is_a_schedule_or_is_refused(text: str) -> None:
 
 
 def test_coalesce_takes_the_latest_and_counts_the_rest() -> None:
-    after, now = utc("2026-11-20T12:00"), utc("2026-11-20T13:02")
-    assert due_runs("*/5 * * * *", "UTC", "coalesce", after, now) == DueRuns(
+    after_at, now = utc("2026-11-20T12:00"), utc("2026-11-20T13:02")
+    assert due_runs("*/5 * * * *", "UTC", "coalesce", after_at, now) == DueRuns(
         (utc("2026-11-20T13:00"),), coalesced=11
     )
-    assert due_runs("@every 10s", "UTC", "coalesce", after, now) == DueRuns((now,), coalesced=371)
+    assert due_runs("@every 10s", "UTC", "coalesce", after_at, now) == DueRuns((now,), coalesced=371)
     assert due_runs("*/5 * * * *", "UTC", "coalesce", now, now + timedelta(seconds=1)) == DueRuns(())
 
 
 def test_catch_up_takes_all_oldest_first_a_limited_number_at_a_time() -> None:
-    after, now = utc("2026-11-20T12:00"), utc("2026-11-20T13:02")
-    taken: list[datetime] = []
-    while run_times := due_runs("*/5 * * * *", "UTC", "catch_up", after, now, limit=5).run_times:
+    after_at, now = utc("2026-11-20T12:00"), utc("2026-11-20T13:02")
+    all_times: list[datetime] = []
+    while run_times := due_runs("*/5 * * * *", "UTC", "catch_up", after_at, now, limit=5).run_times:
         assert len(run_times) <= 5
-        taken += run_times
-        after = run_times[-1]
-    assert taken == run_times_between("*/5 * * * *", "UTC", utc("2026-11-20T12:00"), now, 100)
+        all_times += run_times
+        after_at = run_times[-1]
+    assert all_times == run_times_between("*/5 * * * *", "UTC", utc("2026-11-20T12:00"), now, 100)
 
 
 @pytest.mark.parametrize("expr", ["* * * * *", "@every 10ms", "* * * 1 *", "0 0 29 2 *", "0 0 1 1 *"])
 def test_ten_years_away_cost_little_and_the_count_is_bounded(expr: str) -> None:
-    after, now = utc("2016-11-20T12:00"), utc("2026-11-20T12:34:56.789")
-    due = due_runs(expr, "Europe/Berlin", "coalesce", after, now)
+    after_at, now = utc("2016-11-20T12:00"), utc("2026-11-20T12:34:56.789")
+    due = due_runs(expr, "Europe/Berlin", "coalesce", after_at, now)
     assert due.coalesced <= 10_000
     (latest,) = due.run_times
     assert run_times_between(expr, "Europe/Berlin", latest, now, 1) == []
-    assert after < latest <= now
+    assert after_at < latest <= now
 
 
 # ---- what is refused ---------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Entry:
 AUTH = Entry(category="permanent_auth", code="invalid_grant", reauth_started_at=T0)
 
 
-KEPT = DeadLetterRules(redrive_after_s=6 * 3600.0)
+RULES = DeadLetterRules(redrive_after_s=6 * 3600.0)
 HOUR = timedelta(hours=1)
 
 # ---- transient entries -------------------------------------------------------------------------
@@ -82,21 +82,21 @@ def test_a_cool_down_that_ends_beyond_the_hour_is_not_waited_for() -> None:
 
 
 def test_the_last_replay_can_be_kept_for_the_end_of_a_long_outage() -> None:
-    assert next_action(Entry(replays=1), T0 + 5 * MINUTE, KEPT) == RedriveNow()
+    assert next_action(Entry(replays=1), T0 + 5 * MINUTE, RULES) == RedriveNow()
     entry = Entry(replays=2, last_at=T0 + 30 * MINUTE)
     late = T0 + 30 * MINUTE + 6 * HOUR
-    assert next_action(entry, T0 + 40 * MINUTE, KEPT) == WaitUntil(late)
-    assert next_action(entry, late, KEPT) == RedriveNow()
+    assert next_action(entry, T0 + 40 * MINUTE, RULES) == WaitUntil(late)
+    assert next_action(entry, late, RULES) == RedriveNow()
     assert next_action(entry, T0 + 40 * MINUTE) == RedriveNow()  # without the setting: within the window
-    assert next_action(replace(entry, replays=3), late, KEPT) == WaitForPerson(T0 + 7 * DAY)
+    assert next_action(replace(entry, replays=3), late, RULES) == WaitForPerson(T0 + 7 * DAY)
 
 
 def test_a_kept_replay_is_made_however_old_the_entry_is_but_not_beyond_its_end() -> None:
-    assert next_action(Entry(), T0 + 2 * DAY, KEPT) == RedriveNow()  # the processor was away
+    assert next_action(Entry(), T0 + 2 * DAY, RULES) == RedriveNow()  # the processor was away
     again = Entry(replays=2, last_at=T0 + 7 * DAY - HOUR)
-    assert next_action(again, T0 + 7 * DAY - HOUR, KEPT) == WaitForPerson(T0 + 7 * DAY)
+    assert next_action(again, T0 + 7 * DAY - HOUR, RULES) == WaitForPerson(T0 + 7 * DAY)
     for code in ("poison", "expired"):
-        assert next_action(Entry(code=code), T0 + 7 * HOUR, KEPT) == WaitForPerson(T0 + 7 * DAY)
+        assert next_action(Entry(code=code), T0 + 7 * HOUR, RULES) == WaitForPerson(T0 + 7 * DAY)
     off = DeadLetterRules(max_replays=0, redrive_after_s=60.0)
     assert next_action(Entry(), T0 + HOUR, off) == WaitForPerson(T0 + 7 * DAY)
 
@@ -125,13 +125,15 @@ def test_replays_can_be_switched_off() -> None:
 
 def test_a_processor_each_quarter_of_an_hour_finds_time_for_three_replays() -> None:
     for phase_s in range(0, 900, 60):
-        entry, tried = Entry(), 0
+        entry, attempt_count = Entry(), 0
         for run in range(8):
             now = T0 + timedelta(seconds=phase_s + 900 * run)
             if next_action(entry, now) == RedriveNow():
-                tried += 1
-                entry = replace(entry, replays=tried, last_at=now + MINUTE)  # it fails within a minute
-        assert tried == 3, phase_s
+                attempt_count += 1
+                entry = replace(
+                    entry, replays=attempt_count, last_at=now + MINUTE
+                )  # it fails within a minute
+        assert attempt_count == 3, phase_s
 
 
 # ---- entries for a person ----------------------------------------------------------------------
@@ -166,16 +168,16 @@ def test_work_that_asked_for_a_grant_is_done_once_it_is_there() -> None:
 
 def test_an_auth_entry_ends_only_after_a_last_notice() -> None:
     assert next_action(AUTH, T0 + 6 * DAY) == LastNotice(abandon_at=T0 + 7 * DAY)
-    told = replace(AUTH, last_notice_at=T0 + 6 * DAY)
-    assert next_action(told, T0 + 6.5 * DAY) == WaitForPerson(T0 + 7 * DAY)
-    assert isinstance(next_action(told, T0 + 7 * DAY), Abandon)
+    entry = replace(AUTH, last_notice_at=T0 + 6 * DAY)
+    assert next_action(entry, T0 + 6.5 * DAY) == WaitForPerson(T0 + 7 * DAY)
+    assert isinstance(next_action(entry, T0 + 7 * DAY), Abandon)
 
 
 def test_a_processor_that_was_away_still_gives_the_customer_a_day() -> None:
     assert next_action(AUTH, T0 + 20 * DAY) == LastNotice(abandon_at=T0 + 21 * DAY)
-    told = replace(AUTH, last_notice_at=T0 + 20 * DAY)
-    assert next_action(told, T0 + 20.5 * DAY) == WaitForPerson(T0 + 21 * DAY)
-    assert isinstance(next_action(told, T0 + 21 * DAY), Abandon)
+    entry = replace(AUTH, last_notice_at=T0 + 20 * DAY)
+    assert next_action(entry, T0 + 20.5 * DAY) == WaitForPerson(T0 + 21 * DAY)
+    assert isinstance(next_action(entry, T0 + 21 * DAY), Abandon)
 
 
 # ---- closed entries, first actions, times ------------------------------------------------------

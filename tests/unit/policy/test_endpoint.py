@@ -53,7 +53,7 @@ def test_accepted_value_stays_at_its_host(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "host"),
+    ("name", "values", "host"),
     [
         ("shopify", {"shop": "My-Shop.myshopify.com"}, "my-shop.myshopify.com"),
         ("shopify", {"shop": "0"}, "0.myshopify.com"),
@@ -67,8 +67,8 @@ def test_accepted_value_stays_at_its_host(value: str) -> None:
         ("generic_oauth2", {"host": "Login.Example.COM"}, "login.example.com"),
     ],
 )
-def test_canonical_values_make_the_host(name: str, given: dict[str, str], host: str) -> None:
-    assert urlsplit(PROFILES[name].url("token", given)).netloc == host
+def test_canonical_values_make_the_host(name: str, values: dict[str, str], host: str) -> None:
+    assert urlsplit(PROFILES[name].url("token", values)).netloc == host
 
 
 HOSTS_V9 = [
@@ -93,7 +93,7 @@ def test_a_path_value_stays_a_path(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "allow_http", "told"),
+    ("template", "allow_http", "expected"),
     [
         ("http://a.example/t", False, "not https"),
         ("https://a.example:8443/t", False, "port"),
@@ -110,9 +110,9 @@ def test_a_path_value_stays_a_path(path: str) -> None:
         ("https://{label.__class__}.example/t", True, "character"),
     ],
 )
-def test_a_template_is_checked_when_it_is_loaded(template: str, allow_http: bool, told: str) -> None:
+def test_a_template_is_checked_when_it_is_loaded(template: str, allow_http: bool, expected: str) -> None:
     kinds: dict[str, Any] = {"label": "label", "path": "path", "host": "host"}
-    with pytest.raises(EndpointRefused, match=told):
+    with pytest.raises(EndpointRefused, match=expected):
         parse_template(template, kinds, allow_http=allow_http)
 
 

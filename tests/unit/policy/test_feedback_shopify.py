@@ -38,13 +38,13 @@ def test_shopify_absent_is_none_and_not_0() -> None:
 THROTTLED = {"message": "Throttled", "extensions": {"code": "THROTTLED"}}
 
 
-def throttled(requested: object, left: object, per_s: object) -> dict[str, object]:
-    status = {"maximumAvailable": 1000.0, "currentlyAvailable": left, "restoreRate": per_s}
+def throttled(requested: object, remaining: object, per_s: object) -> dict[str, object]:
+    status = {"maximumAvailable": 1000.0, "currentlyAvailable": remaining, "restoreRate": per_s}
     return {"errors": [THROTTLED], **cost(requestedQueryCost=requested, throttleStatus=status)}
 
 
 @pytest.mark.parametrize(
-    ("requested", "left", "per_s", "wait_s"),
+    ("requested", "remaining", "per_s", "wait_s"),
     [
         (202, 118, 50.0, 1.68),
         (70, 66, 50, 0.08),
@@ -59,9 +59,9 @@ def throttled(requested: object, left: object, per_s: object) -> dict[str, objec
     ],
 )
 def test_shopify_wait_is_what_is_missing(
-    requested: object, left: object, per_s: object, wait_s: float
+    requested: object, remaining: object, per_s: object, wait_s: float
 ) -> None:
-    (item,) = listen(body=throttled(requested, left, per_s))
+    (item,) = listen(body=throttled(requested, remaining, per_s))
     assert item.wait_s == pytest.approx(wait_s)
     assert item.code == "THROTTLED"
 
@@ -115,8 +115,8 @@ def test_shopify_bulk_refusals() -> None:
 
 
 def test_shopify_bulk_refusal_does_not_hide_the_points() -> None:
-    told = cost(requestedQueryCost=10, throttleStatus=STATUS)
-    body = {**told, **bulk("bulkOperationRunQuery", "LIMIT_REACHED")}
+    cost_fields = cost(requestedQueryCost=10, throttleStatus=STATUS)
+    body = {**cost_fields, **bulk("bulkOperationRunQuery", "LIMIT_REACHED")}
     points, refusal = listen(body=body)
     assert (points.limit, points.remaining, points.refused) == ("points", 1954, False)
     assert (refusal.limit, refusal.refused) == ("bulk", True)

@@ -119,8 +119,8 @@ def test_salesforce_usage_that_cannot_be_read(value: str) -> None:
 
 
 def test_salesforce_the_name_of_an_app_is_not_read_as_usage() -> None:
-    told = "api-usage=18/5000; per-app-api-usage=17/250(appName=x); api-usage=5000/5000)"
-    day, app = listen("salesforce", sforce_limit_info=told)
+    usage = "api-usage=18/5000; per-app-api-usage=17/250(appName=x); api-usage=5000/5000)"
+    day, app = listen("salesforce", sforce_limit_info=usage)
     assert (day.remaining, app.remaining) == (4982, 233)
 
 
@@ -234,7 +234,7 @@ def test_netsuite_soap_status_of_an_operation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "own", "expected"),
+    ("kind", "own_limit", "expected"),
     [
         (
             "integrationSpecific",
@@ -252,12 +252,12 @@ def test_netsuite_soap_status_of_an_operation() -> None:
     ],
 )
 def test_netsuite_governance_limits(
-    kind: object, own: object, expected: tuple[LimitObservation, ...]
+    kind: object, own_limit: object, expected: tuple[LimitObservation, ...]
 ) -> None:
     body = {
         "accountConcurrencyLimit": 5,
         "accountUnallocatedConcurrencyLimit": 3,
-        "integrationConcurrencyLimit": own,
+        "integrationConcurrencyLimit": own_limit,
         "integrationLimitType": kind,
     }
     assert listen("netsuite", body=body) == expected

@@ -25,8 +25,8 @@ NAMES = st.lists(st.text(max_size=20), max_size=4)
 
 
 @given(NAMES, NAMES)
-def test_different_names_never_share_a_key(one: list[str], other: list[str]) -> None:
-    assert (digest(one) == digest(other)) == (one == other)
+def test_different_names_never_share_a_key(first: list[str], other: list[str]) -> None:
+    assert (digest(first) == digest(other)) == (first == other)
 
 
 @given(st.text(max_size=300))

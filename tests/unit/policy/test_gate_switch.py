@@ -59,11 +59,11 @@ def test_the_share_only_grows_to_all() -> None:
 
 
 def test_each_step_has_its_share_of_connections_and_keeps_those_of_the_last() -> None:
-    places = [rollout_position(f"tenant {number}", "stripe", "default") for number in range(10_000)]
+    positions = [rollout_position(f"tenant {number}", "stripe", "default") for number in range(10_000)]
     for share in STEPS:
-        on = sum(place < share for place in places) / len(places)
+        on = sum(position < share for position in positions) / len(positions)
         assert on == pytest.approx(share, abs=0.02)
-    assert all(0 <= place < 1 for place in places)
+    assert all(0 <= position < 1 for position in positions)
 
 
 def test_a_place_never_changes_and_names_do_not_run_together() -> None:

@@ -52,7 +52,7 @@ def test_an_empty_log_proves_nothing_bad() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "what"),
+    ("lines", "expected"),
     [
         ([("grant", "a", 1), ("grant", "b", 2), ("grant", "c", 3)], "over_admissions"),
         ([("grant", "a", 1), ("grant", "a", 1)], "doubled"),
@@ -68,38 +68,38 @@ def test_an_empty_log_proves_nothing_bad() -> None:
         ([("grant", "a", 1)], "leaked"),
     ],
 )
-def test_a_bad_log_is_found(lines: list[Line], what: str) -> None:
+def test_a_bad_log_is_found(lines: list[Line], expected: str) -> None:
     verdict = verify_pool_log(log(*lines), holding=())
-    assert what in broken(verdict)
+    assert expected in broken(verdict)
     assert verdict.violation
 
 
 def test_after_a_shrink_nothing_is_granted_until_there_is_room() -> None:
-    begun = [
+    events = [
         PoolEvent("grant", 1, 1, 2, "a"),
         PoolEvent("grant", 2, 2, 2, "b"),
         PoolEvent("release", 3, 1, 1, "a"),
     ]
-    over = verify_pool_log([*begun, PoolEvent("grant", 4, 2, 1, "c")])
+    over = verify_pool_log([*events, PoolEvent("grant", 4, 2, 1, "c")])
     assert over.over_admissions == 1
     assert over.violation == "2 slots of 1: grant at 4 of 'c'"
-    ended = [*begun, PoolEvent("release", 4, 0, 1, "b"), PoolEvent("grant", 5, 1, 1, "c")]
+    ended = [*events, PoolEvent("release", 4, 0, 1, "b"), PoolEvent("grant", 5, 1, 1, "c")]
     assert verify_pool_log(ended, holding="c").violation == ""
 
 
 def test_adopted_slots_may_exceed_the_capacity_but_no_grant_on_top() -> None:
-    begun: list[Line] = [("grant", "a", 1), ("again", "b", 2)]
-    verdict = verify_pool_log(log(*begun, capacity=1))
+    lines: list[Line] = [("grant", "a", 1), ("again", "b", 2)]
+    verdict = verify_pool_log(log(*lines, capacity=1))
     assert (verdict.over_adopted, verdict.over_admissions, verdict.adopted) == (1, 0, 1)
     assert (
-        verify_pool_log(log(*begun, ("release", "a", 1), ("grant", "c", 2), capacity=1)).over_admissions == 1
+        verify_pool_log(log(*lines, ("release", "a", 1), ("grant", "c", 2), capacity=1)).over_admissions == 1
     )
 
 
 def timed_log(*lines: str, capacity: int = 1) -> list[PoolEvent]:
     """Each line: what, when, how many are in use after it, whose."""
-    told = [line.split() for line in lines]
-    return [PoolEvent(kind, int(at_us), int(used), capacity, name) for kind, at_us, used, name in told]
+    fields = [line.split() for line in lines]
+    return [PoolEvent(kind, int(at_us), int(used), capacity, name) for kind, at_us, used, name in fields]
 
 
 def test_order_of_waiters_is_kept_within_the_tolerance() -> None:
@@ -107,13 +107,13 @@ def test_order_of_waiters_is_kept_within_the_tolerance() -> None:
     assert verify_pool_log(lines, in_order_within_us=19).out_of_order == 1
     assert verify_pool_log(lines, in_order_within_us=20).out_of_order == 0
     assert verify_pool_log(lines).violation == ""
-    gone = [*lines[:3], PoolEvent("absent", 35, 1, 1, "b"), *lines[3:]]
-    assert verify_pool_log(gone, in_order_within_us=0).violation == ""
+    events = [*lines[:3], PoolEvent("absent", 35, 1, 1, "b"), *lines[3:]]
+    assert verify_pool_log(events, in_order_within_us=0).violation == ""
 
 
 def test_whose_grant_ended_unclaimed_keeps_his_place() -> None:
-    begun = ("grant 0 1 a", "wait 10 1 b", "wait 20 1 c", "release 30 0 a", "hand 30 1 b")
-    lines = timed_log(*begun, "expire 40 0 b", "wait 41 0 b", "hand 41 1 b")
+    first_lines = ("grant 0 1 a", "wait 10 1 b", "wait 20 1 c", "release 30 0 a", "hand 30 1 b")
+    lines = timed_log(*first_lines, "expire 40 0 b", "wait 41 0 b", "hand 41 1 b")
     assert verify_pool_log(lines, in_order_within_us=0).violation == ""
 
 
@@ -123,11 +123,11 @@ def test_grant_past_a_waiter_is_out_of_order() -> None:
 
 
 def test_an_orphan_is_timed_and_never_early() -> None:
-    begun = PoolEvent("grant", 0, 1, 1, "a")
+    grant = PoolEvent("grant", 0, 1, 1, "a")
     assert (
-        verify_pool_log([begun, PoolEvent("expire", 1_500_000, 0, 1, "a", 1_000_000)]).longest_orphan_s == 0.5
+        verify_pool_log([grant, PoolEvent("expire", 1_500_000, 0, 1, "a", 1_000_000)]).longest_orphan_s == 0.5
     )
-    assert verify_pool_log([begun, PoolEvent("expire", 999_999, 0, 1, "a", 1_000_000)]).unmatched == 1
+    assert verify_pool_log([grant, PoolEvent("expire", 999_999, 0, 1, "a", 1_000_000)]).unmatched == 1
 
 
 # ---- buckets

@@ -20,7 +20,7 @@ XERO = RefusedCredential("acme", "xero", "default")
 SAYS_GONE = RefusedCredential("acme", "xero", "default", says_gone=True)
 
 
-def found(error: Exception | None, **job: Any) -> RefusedCredential | None:
+def refusal(error: Exception | None, **job: Any) -> RefusedCredential | None:
     return refused_credential(error, **{"tenant": "acme", "provider": "xero", "group": "xero/two", **job})
 
 
@@ -40,29 +40,29 @@ def wait(
 
 
 def test_an_error_names_the_connection_and_the_job_says_the_rest() -> None:
-    gone = ReauthRequiredError("gone", tenant="acme", provider="netsuite")
-    assert found(gone) == RefusedCredential("acme", "netsuite", "", says_gone=True)
-    gone.account = "eu"
-    assert found(gone) == RefusedCredential("acme", "netsuite", "eu", says_gone=True)
-    assert found(failed()) == RefusedCredential("acme", "xero", "two")
-    assert found(None) == RefusedCredential("acme", "xero", "two"), "what a handler returned"
-    assert found(None, group="mine") == RefusedCredential("acme", "xero", "")
-    assert found(None, provider=None, group="") == RefusedCredential("acme", "", "")
+    error = ReauthRequiredError("gone", tenant="acme", provider="netsuite")
+    assert refusal(error) == RefusedCredential("acme", "netsuite", "", says_gone=True)
+    error.account = "eu"
+    assert refusal(error) == RefusedCredential("acme", "netsuite", "eu", says_gone=True)
+    assert refusal(failed()) == RefusedCredential("acme", "xero", "two")
+    assert refusal(None) == RefusedCredential("acme", "xero", "two"), "what a handler returned"
+    assert refusal(None, group="mine") == RefusedCredential("acme", "xero", "")
+    assert refusal(None, provider=None, group="") == RefusedCredential("acme", "", "")
 
 
 def test_only_the_loss_of_a_grant_says_that_it_is_gone() -> None:
-    assert [bool(found(error) and found(error).says_gone) for error in (
+    assert [bool(refusal(error) and refusal(error).says_gone) for error in (
         ReauthRequiredError("gone"), AccountMismatchError("other"), NoRefreshTokenError("key"), failed()
     )] == [True, True, False, False]  # fmt: skip
 
 
 def test_other_failure_is_no_refused_credential() -> None:
-    assert found(RateLimitedError("wait")) is None
-    assert found(KeyError("x")) is None
-    assert found(failed(category="permanent_permission")) is None
-    assert found(failed(may_have_acted=True, idempotent=False)) is None, "a run must not repeat it"
-    assert found(ExceptionGroup("", [ReauthRequiredError("gone"), KeyError("x")])) is None
-    assert found(ExceptionGroup("", [ExceptionGroup("", [failed()])])) is not None
+    assert refusal(RateLimitedError("wait")) is None
+    assert refusal(KeyError("x")) is None
+    assert refusal(failed(category="permanent_permission")) is None
+    assert refusal(failed(may_have_acted=True, idempotent=False)) is None, "a run must not repeat it"
+    assert refusal(ExceptionGroup("", [ReauthRequiredError("gone"), KeyError("x")])) is None
+    assert refusal(ExceptionGroup("", [ExceptionGroup("", [failed()])])) is not None
 
 
 @pytest.mark.parametrize("says_gone", [True, False])

@@ -127,9 +127,14 @@ def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) ->
     verdict = Verdict(
         Result.FAILED, "429", Step.STATUS, "w", rate, scope=scope, refused_before_acting=refused
     )
-    told: dict[str, Any] = {"category": rate, "retry_after_s": 7.0, "verdict": verdict, "reason": "http_429"}
-    told["may_have_acted"] = not refused
-    return errors.CallFailedError("status 429", **{**told, **more})
+    fields: dict[str, Any] = {
+        "category": rate,
+        "retry_after_s": 7.0,
+        "verdict": verdict,
+        "reason": "http_429",
+    }
+    fields["may_have_acted"] = not refused
+    return errors.CallFailedError("status 429", **{**fields, **more})
 
 
 def test_rate_limit_of_a_vendor_snoozes_in_place_and_burns_no_attempt() -> None:
@@ -140,9 +145,9 @@ def test_rate_limit_of_a_vendor_snoozes_in_place_and_burns_no_attempt() -> None:
     assert isinstance(day, Snooze)
     assert day.delay_s == 40_000.0, "never less than it asked for"
     for scope in (Scope.ENDPOINT, Scope.OBJECT):
-        apart = outcome_of_exception(limited(scope), draw=0.5)
-        assert isinstance(apart, Snooze)
-        assert not apart.in_place, "the rest of the connection goes on"
+        outcome = outcome_of_exception(limited(scope), draw=0.5)
+        assert isinstance(outcome, Snooze)
+        assert not outcome.in_place, "the rest of the connection goes on"
 
 
 def test_waits_for_a_vendors_limit_grow_and_end() -> None:
@@ -303,7 +308,7 @@ def test_an_acceptable_job_gives_the_text_of_its_args() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"tenant_id": ""}, "is no tenant id"),
         ({"kind": "Token Refresh"}, "is no name for a kind"),
@@ -332,10 +337,10 @@ def test_an_acceptable_job_gives_the_text_of_its_args() -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_an_unacceptable_job_is_refused_with_a_way_out(change: dict[str, object], said: str) -> None:
+def test_an_unacceptable_job_is_refused_with_a_way_out(change: dict[str, object], expected: str) -> None:
     with pytest.raises(errors.InvalidInputError) as caught:
         check_new_job(replace(Fields(), **change))  # type: ignore[arg-type]
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert " hint: " in str(caught.value)
     if "tenant_id" not in change and "priority" not in change:
         assert caught.value.tenant == "Ácme / Zürich"

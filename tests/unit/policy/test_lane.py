@@ -39,9 +39,9 @@ def test_the_numbers_that_were_promised() -> None:
 def test_plain_names_are_checked_like_all_plain_names(kind: ScopeKind) -> None:
     assert Scope(kind, "mail").key == "mail"
     for name in ("", "Mail", "a b", "a/b", "a\n", "x" * 65):
-        with pytest.raises(InvalidInputError, match=kind.value) as told:
+        with pytest.raises(InvalidInputError, match=kind.value) as error:
             Scope(kind, name)
-        assert told.value.hint
+        assert error.value.hint
 
 
 def test_a_tenant_may_be_called_almost_anything() -> None:
@@ -63,10 +63,10 @@ def test_a_group_belongs_to_a_tenant_or_to_all() -> None:
 
 @pytest.mark.parametrize("kind", [*PLAIN, ScopeKind.TENANT])
 def test_only_a_group_is_a_tenants_own(kind: ScopeKind) -> None:
-    with pytest.raises(InvalidInputError, match="tenant's own") as told:
+    with pytest.raises(InvalidInputError, match="tenant's own") as error:
         Scope(kind, "mail", "acme")
-    assert told.value.tenant == "acme"
-    assert told.value.hint
+    assert error.value.tenant == "acme"
+    assert error.value.hint
 
 
 def test_scopes_are_values_and_read_as_words() -> None:
@@ -96,9 +96,9 @@ def test_weights(weight: float) -> None:
 
 @pytest.mark.parametrize("weight", [0, -1, 0.0009, 1000.1, math.nan, math.inf, True, "3", None, b"3"])
 def test_invalid_weight_is_refused(weight: object) -> None:
-    with pytest.raises(InvalidInputError, match="no weight") as told:
+    with pytest.raises(InvalidInputError, match="no weight") as error:
         check_weight(weight)
-    assert told.value.hint
+    assert error.value.hint
 
 
 @pytest.mark.parametrize("cap", [1, 2, MAX_CAP])
@@ -108,17 +108,17 @@ def test_caps(cap: int) -> None:
 
 @pytest.mark.parametrize("cap", [0, -1, MAX_CAP + 1, 1.0, math.nan, True, "3", None])
 def test_invalid_cap_is_refused(cap: object) -> None:
-    with pytest.raises(InvalidInputError, match="no cap") as told:
+    with pytest.raises(InvalidInputError, match="no cap") as error:
         check_cap(cap)
-    assert told.value.hint
+    assert error.value.hint
 
 
 def test_invalid_input_is_shown_short_and_plain() -> None:
     for check in (check_weight, check_cap):
-        with pytest.raises(InvalidInputError) as told:
+        with pytest.raises(InvalidInputError) as error:
             check("\x1b[31m" + "x" * 1000)
-        assert "\x1b" not in str(told.value)
-        assert len(str(told.value)) < 300
+        assert "\x1b" not in str(error.value)
+        assert len(str(error.value)) < 300
 
 
 # ---- strides ---------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ weights = st.floats(MIN_WEIGHT, MAX_WEIGHT)
 
 
 @given(weights, weights)
-def test_larger_weight_has_a_smaller_stride(one: float, other: float) -> None:
-    light, heavy = sorted((one, other))
+def test_larger_weight_has_a_smaller_stride(weight: float, other: float) -> None:
+    light, heavy = sorted((weight, other))
     assert 1 <= stride(heavy) <= stride(light) <= STRIDE / MIN_WEIGHT
 
 

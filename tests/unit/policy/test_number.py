@@ -26,7 +26,7 @@ async def never(_context: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "read_header",
     [
         lambda: check_delay("delay_s", True),
         lambda: Snooze(True),
@@ -41,9 +41,9 @@ async def never(_context: object) -> None:
         lambda: own_entry({"tenant": "a", "provider": "b", "expires_in_s": True}, None),  # type: ignore[arg-type]
     ],
 )
-def test_true_is_no_delay_and_no_other_number(given: Callable[[], object]) -> None:
+def test_true_is_no_delay_and_no_other_number(read_header: Callable[[], object]) -> None:
     with pytest.raises((InvalidInputError, InvalidConfigError, ValidationError, ValueError)):
-        given()
+        read_header()
 
 
 def test_true_is_a_value_of_a_flag() -> None:

@@ -83,7 +83,7 @@ TEXTS = (
     "true",
 )
 POLICIES = ('"default";q=20;w=31536000', '"default";q=90;w=1', '"default";q=1;w=9999999999', '"default";q=9')
-WAYS = (
+PAGINATIONS = (
     ByLink(),
     ByLink(items="items", next="links"),
     ByCursor(items="items", cursor="next", param="c"),
@@ -132,9 +132,9 @@ def body(chance: random.Random) -> bytes:
     kind = chance.random()
     if kind < 0.1:
         return chance.choice((b"", b"<Fault><faultcode>x", b"[" * 2000, b"\xff\xfe{", b'{"a":' + b"9" * 5000))
-    known = shopify_answer if kind < 0.3 else netsuite_answer
-    made = known(chance) if kind < 0.4 else value(chance, 4)
-    raw = json.dumps(made, default=str).encode()
+    make_answer = shopify_answer if kind < 0.3 else netsuite_answer
+    content = make_answer(chance) if kind < 0.4 else value(chance, 4)
+    raw = json.dumps(content, default=str).encode()
     return raw[: chance.randrange(len(raw))] if kind > 0.95 else raw
 
 
@@ -147,58 +147,61 @@ def answer(chance: random.Random) -> tuple[int, dict[str, tuple[str, ...]], byte
     return status, headers, body(chance)
 
 
-def is_near(told: tuple[float, ...], known: tuple[float, ...] | None) -> bool:
-    return known is not None and all(0.1 <= a / b <= 10 for a, b in zip(told, known, strict=True))
+def is_near(reported: tuple[float, ...], planned: tuple[float, ...] | None) -> bool:
+    return planned is not None and all(0.1 <= a / b <= 10 for a, b in zip(reported, planned, strict=True))
 
 
 def check_learnt(
-    seen: Observation, bucket: BucketLimit, before: tuple[float, float] | None, longest_s: float
+    observation: Observation, bucket: BucketLimit, ignored: tuple[float, float] | None, longest_s: float
 ) -> None:
     """Hold what is learnt of *bucket* to its bounds; *before*: what the last answer told that was far off."""
-    assert 0 <= max(seen.wait_s or 0.0, seen.held_s or 0.0) <= longest_s
-    if seen.capacity is None and seen.per_s is None:
+    assert 0 <= max(observation.wait_s or 0.0, observation.held_s or 0.0) <= longest_s
+    if observation.capacity is None and observation.per_s is None:
         return
-    told = (seen.capacity or bucket.capacity, seen.per_s or bucket.per_s)
-    assert 1e-3 <= told[0] <= 1e9
-    assert 1e-6 <= told[1] <= 1e9
-    assert is_near(told, (bucket.capacity, bucket.per_s)) or is_near(told, before), "told once"
+    reported = (observation.capacity or bucket.capacity, observation.per_s or bucket.per_s)
+    assert 1e-3 <= reported[0] <= 1e9
+    assert 1e-6 <= reported[1] <= 1e9
+    assert is_near(reported, (bucket.capacity, bucket.per_s)) or is_near(reported, ignored), "told once"
 
 
 def judge_one(
-    chance: random.Random, given: tuple[int, dict[str, tuple[str, ...]], bytes], dialect: str, doubts: Doubts
+    chance: random.Random,
+    raw_answer: tuple[int, dict[str, tuple[str, ...]], bytes],
+    dialect: str,
+    doubts: Doubts,
 ) -> None:
-    status, headers, raw = given
+    status, headers, raw = raw_answer
     reply = LazyResponse(status, headers, raw).excerpt()
-    told = parse_limits(dialect, reply, now_epoch_s=NOW_S)
-    verdict = classify(RULES[dialect], reply, told, now_epoch_s=NOW_S)
+    observations = parse_limits(dialect, reply, now_epoch_s=NOW_S)
+    verdict = classify(RULES[dialect], reply, observations, now_epoch_s=NOW_S)
     delay_s = verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily)
     assert 0 <= delay_s <= (DAILY_PARK_CAP_S if verdict.daily else HINT_CAP_S)
-    before, slots = dict(doubts.ignored), doubts.slots
-    found = observations_for(PLAN, told, doubts)
-    assert found.slots is None or 1 <= found.slots <= 100_000
-    assert found.slots is None or any(old and old / 20 <= found.slots <= old * 10 for old in (5, slots))
+    ignored_before, slots = dict(doubts.ignored), doubts.slots
+    learned = observations_for(PLAN, observations, doubts)
+    assert learned.slots is None or 1 <= learned.slots <= 100_000
+    assert learned.slots is None or any(old and old / 20 <= learned.slots <= old * 10 for old in (5, slots))
     for index, bucket in enumerate(PLAN.buckets):
-        if (seen := found.observed.get(index)) is not None:
-            longest_s = DAILY_PARK_CAP_S if any(item.daily for item in told) else HINT_CAP_S
-            check_learnt(seen, bucket, before.get(bucket.key), longest_s)
-            most = seen.capacity or bucket.capacity
-            assert 0 <= found.actual.get(index, 0.0) <= most
-            assert 0 <= found.estimated.get(index, 0.0) <= most
-    for way in chance.sample(WAYS, 2):
+        if (observation := learned.observed.get(index)) is not None:
+            longest_s = DAILY_PARK_CAP_S if any(item.daily for item in observations) else HINT_CAP_S
+            check_learnt(observation, bucket, ignored_before.get(bucket.key), longest_s)
+            most = observation.capacity or bucket.capacity
+            assert 0 <= learned.actual.get(index, 0.0) <= most
+            assert 0 <= learned.estimated.get(index, 0.0) <= most
+    for pagination in chance.sample(PAGINATIONS, 2):
         with suppress(NextPageError):
-            way.found(reply)
-            way.following(Asked(URL, {"offset": "3"}), reply)
-    got = parse_answer(status, headers, raw)
-    classify_answer(PROFILES[chance.choice(("xero", "mercadolibre"))], got)
+            pagination.found(reply)
+            pagination.following(Asked(URL, {"offset": "3"}), reply)
+    parsed = parse_answer(status, headers, raw)
+    classify_answer(PROFILES[chance.choice(("xero", "mercadolibre"))], parsed)
 
 
 def judge_many(seed: int, answers: int) -> None:
     chance = random.Random(seed)
     doubts = {dialect: Doubts() for dialect in DIALECTS}
     for _ in range(answers):
-        given, dialect = answer(chance), chance.choice(tuple(RULES))
+        raw_answer, dialect = answer(chance), chance.choice(tuple(RULES))
         for _ in range(chance.choice((1, 1, 1, 2))):  # what is told twice may be believed
-            judge_one(chance, given, dialect, doubts[dialect])
+            judge_one(chance, raw_answer, dialect, doubts[dialect])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -210,10 +213,10 @@ def test_odd_answers_raise_nothing_and_are_believed_within_bounds(seed: int) -> 
     ("name", "without"),
     [
         ("is_bucket", lambda capacity, per_s: True),
-        ("Doubts.believes", lambda doubts, index, told, known: True),
-        ("Doubts.slots_of", lambda doubts, told, known: int(told)),
+        ("Doubts.believes", lambda doubts, index, reported, planned: True),
+        ("Doubts.slots_of", lambda doubts, reported, planned: int(reported)),
         ("clamp_hint", lambda hint_s, *, daily_limit: hint_s),
-        ("min", lambda told, most: told),
+        ("min", lambda value, most: value),
     ],
 )
 def test_ablation_of_a_bound(monkeypatch: pytest.MonkeyPatch, name: str, without: object) -> None:

@@ -59,8 +59,8 @@ def reply(body: object = None, **headers: str) -> RawResponse:
     ],
 )
 def test_the_header_link(link: str, following: str | type[NextPageError] | None) -> None:
-    told = outcome(lambda: ByLink().following(Asked(URL), reply([1], Link=link)))
-    assert (told.url if isinstance(told, Asked) else told) == following
+    request = outcome(lambda: ByLink().following(Asked(URL), reply([1], Link=link)))
+    assert (request.url if isinstance(request, Asked) else request) == following
 
 
 TOKEN = st.sampled_from(["!", "#$%&'*", "+-.^_`", "|~09", "azAZ", "title*", "relation", "re"])
@@ -74,8 +74,8 @@ PARAMETERS = st.lists(PARAMETER.map(lambda parts: "{}; {}{}{}={}{}".format(*part
 
 
 @given(PARAMETERS, PARAMETERS, PARAMETERS, st.sampled_from(["next", '"next"', '"last NEXT"', '"ne\\xt"']))
-def test_header_link_of_the_grammar_is_read(other: str, before: str, after: str, rel: str) -> None:
-    link = f"<{URL}?page=9>{other}; rel=prev , <{URL}?page=2>{before};Rel={rel}{after}"
+def test_header_link_of_the_grammar_is_read(other: str, text_before: str, text_after: str, rel: str) -> None:
+    link = f"<{URL}?page=9>{other}; rel=prev , <{URL}?page=2>{text_before};Rel={rel}{text_after}"
     following = ByLink().following(Asked(URL), reply([1], Link=link))
     assert following is not None
     assert following.url == f"{URL}?page=2"
@@ -84,10 +84,13 @@ def test_header_link_of_the_grammar_is_read(other: str, before: str, after: str,
 def test_a_next_link_keeps_the_credentials_that_its_caller_asked_with_or_keeps() -> None:
     following = f"{URL}?token=b&sig=c"
     answer = reply([1], Link=f"<{following}>; rel=next")
-    for way, asked in ((ByLink(keep=("token", "sig")), Asked(URL)), (ByLink(), Asked(f"{URL}?sig=a&token="))):
-        found = way.following(asked, answer)
-        assert found is not None
-        assert found.url == following
+    for pagination, request in (
+        (ByLink(keep=("token", "sig")), Asked(URL)),
+        (ByLink(), Asked(f"{URL}?sig=a&token=")),
+    ):
+        next_request = pagination.following(request, answer)
+        assert next_request is not None
+        assert next_request.url == following
 
 
 @pytest.mark.parametrize(
@@ -108,15 +111,15 @@ def test_a_next_link_keeps_the_credentials_that_its_caller_asked_with_or_keeps()
 def test_a_list_that_goes_on_elsewhere_has_not_ended(elsewhere: str) -> None:
     """V9: the credential is not told to another host, and nobody takes the list for whole."""
     if len(elsewhere) < 4096:  # a longer one is no link
-        with pytest.raises(LeadsElsewhere) as told:
+        with pytest.raises(LeadsElsewhere) as error:
             ByLink().following(Asked(URL), reply([1], Link=f"<{elsewhere}>; rel=next"))
-        assert "evil" not in str(told.value), "what a stranger wrote is not repeated"
+        assert "evil" not in str(error.value), "what a stranger wrote is not repeated"
     with pytest.raises(LeadsElsewhere):
         ByLink(next="next").following(Asked(URL), reply({"next": elsewhere}))
 
 
 @pytest.mark.parametrize(
-    ("told", "following"),
+    ("link", "following"),
     [
         ([{"rel": "self", "href": URL}, {"rel": "next", "href": f"{URL}?offset=2"}], f"{URL}?offset=2"),
         ("/services/data/query/01g-2000", "https://api.example.com/services/data/query/01g-2000"),
@@ -128,14 +131,14 @@ def test_a_list_that_goes_on_elsewhere_has_not_ended(elsewhere: str) -> None:
         ([{"rel": "next"}], NextPageError),
     ],
 )
-def test_a_link_in_the_answer(told: object, following: str | type[NextPageError] | None) -> None:
-    way = ByLink(next="links", items="items")
-    found = outcome(lambda: way.following(Asked(URL), reply({"links": told})))
-    assert (found.url if isinstance(found, Asked) else found) == following
+def test_a_link_in_the_answer(link: object, following: str | type[NextPageError] | None) -> None:
+    pagination = ByLink(next="links", items="items")
+    next_request = outcome(lambda: pagination.following(Asked(URL), reply({"links": link})))
+    assert (next_request.url if isinstance(next_request, Asked) else next_request) == following
 
 
 @pytest.mark.parametrize(
-    ("cursor", "told"),
+    ("cursor", "expected"),
     [
         ("MTAw", "MTAw"),
         (7, "7"),
@@ -146,57 +149,61 @@ def test_a_link_in_the_answer(told: object, following: str | type[NextPageError]
         *((odd, NextPageError) for odd in (True, 10**200, 1.5, -1, "a\n", "x" * 5000, ["a"])),
     ],
 )
-def test_a_cursor(cursor: object, told: str | type[NextPageError] | None) -> None:
-    way = ByCursor(items="results", cursor="paging.next.after", param="after")
+def test_a_cursor(cursor: object, expected: str | type[NextPageError] | None) -> None:
+    pagination = ByCursor(items="results", cursor="paging.next.after", param="after")
     answer = reply({"results": [1, 2], "paging": {"next": {"after": cursor}}})
-    found = outcome(lambda: way.following(Asked(URL, {"limit": "2"}), answer))
-    assert (found.params.get("after") if isinstance(found, Asked) else found) == told
-    assert way.found(answer) == [1, 2]
+    next_request = outcome(lambda: pagination.following(Asked(URL, {"limit": "2"}), answer))
+    assert (next_request.params.get("after") if isinstance(next_request, Asked) else next_request) == expected
+    assert pagination.found(answer) == [1, 2]
 
 
 def test_the_last_id() -> None:
-    way = ByLast(items="data")
-    found = way.following(Asked(URL), reply({"data": [{"id": "a"}, {"id": "b"}], "has_more": True}))
-    assert found == Asked(URL, {"starting_after": "b"})
+    pagination = ByLast(items="data")
+    next_request = pagination.following(
+        Asked(URL), reply({"data": [{"id": "a"}, {"id": "b"}], "has_more": True})
+    )
+    assert next_request == Asked(URL, {"starting_after": "b"})
     for last in ({"data": [{"id": "b"}], "has_more": False}, {"data": [], "has_more": False}):
-        assert way.following(Asked(URL), reply(last)) is None
+        assert pagination.following(Asked(URL), reply(last)) is None
     odd: list[dict[str, Any]] = [{"data": [{"id": "b"}], "has_more": "yes"}, {"data": [], "has_more": True}]
     for cut in (*odd, {"data": [{}], "has_more": True}, {"data": [{"id": "b"}], "more": True}, {}, None):
-        assert outcome(lambda cut=cut: way.following(Asked(URL), reply(cut))) is NextPageError
+        assert outcome(lambda cut=cut: pagination.following(Asked(URL), reply(cut))) is NextPageError
 
 
 def test_an_offset() -> None:
-    way = ByOffset(items="results", total="paging.total")
+    pagination = ByOffset(items="results", total="paging.total")
     page = {"results": [1, 2], "paging": {"total": 5}}
-    assert way.following(Asked(URL), reply(page)) == Asked(URL, {"offset": "2"})
-    assert way.following(Asked(URL, {"offset": "2"}), reply(page)) == Asked(URL, {"offset": "4"})
-    assert way.following(Asked(URL, {"offset": "3"}), reply(page)) is None
-    assert way.following(Asked(URL), reply({"results": [1], "paging": {"total": "1"}})) is None
-    assert way.following(Asked(URL), reply({"results": [1]})) == Asked(URL, {"offset": "1"}), "no total"
-    assert way.following(Asked(URL, {"offset": "5"}), reply({**page, "results": []})) is None
-    for asked, answer in (
-        *((Asked(URL), {"results": [], "paging": {"total": told}}) for told in (5, None, -1, "all")),
+    assert pagination.following(Asked(URL), reply(page)) == Asked(URL, {"offset": "2"})
+    assert pagination.following(Asked(URL, {"offset": "2"}), reply(page)) == Asked(URL, {"offset": "4"})
+    assert pagination.following(Asked(URL, {"offset": "3"}), reply(page)) is None
+    assert pagination.following(Asked(URL), reply({"results": [1], "paging": {"total": "1"}})) is None
+    assert pagination.following(Asked(URL), reply({"results": [1]})) == Asked(URL, {"offset": "1"}), (
+        "no total"
+    )
+    assert pagination.following(Asked(URL, {"offset": "5"}), reply({**page, "results": []})) is None
+    for request, answer in (
+        *((Asked(URL), {"results": [], "paging": {"total": total}}) for total in (5, None, -1, "all")),
         (Asked(URL, {"offset": "-1"}), page),
     ):
-        assert outcome(lambda a=asked, b=answer: way.following(a, reply(b))) is NextPageError
+        assert outcome(lambda a=request, b=answer: pagination.following(a, reply(b))) is NextPageError
     bare = ByOffset()
     assert bare.following(Asked(URL), reply([1, 2, 3])) == Asked(URL, {"offset": "3"})
     assert bare.following(Asked(URL, {"offset": "3"}), reply([])) is None
 
 
 def test_page_info() -> None:
-    way = ByPageInfo(items="data.orders.nodes", page_info="data.orders.pageInfo")
+    pagination = ByPageInfo(items="data.orders.nodes", page_info="data.orders.pageInfo")
 
     def page(**info: Any) -> RawResponse:
         return reply({"data": {"orders": {"nodes": [1], "pageInfo": info}}})
 
-    asked = Asked(URL, variables={"first": 50})
-    found = way.following(asked, page(hasNextPage=True, endCursor="c"))
-    assert found == Asked(URL, variables={"first": 50, "after": "c"})
-    assert way.following(asked, page(hasNextPage=False, endCursor="c")) is None
+    request = Asked(URL, variables={"first": 50})
+    next_request = pagination.following(request, page(hasNextPage=True, endCursor="c"))
+    assert next_request == Asked(URL, variables={"first": 50, "after": "c"})
+    assert pagination.following(request, page(hasNextPage=False, endCursor="c")) is None
     for cut in (page(hasNextPage=True), page(), reply("no object")):
-        assert outcome(lambda cut=cut: way.following(asked, cut)) is NextPageError
-    assert way.found(page()) == [1]
+        assert outcome(lambda cut=cut: pagination.following(request, cut)) is NextPageError
+    assert pagination.found(page()) == [1]
 
 
 @pytest.mark.parametrize(
@@ -207,14 +214,14 @@ def test_page_info() -> None:
     ],
 )
 def test_an_answer_without_a_list_is_no_empty_page(answer: RawResponse) -> None:
-    for way in (ByLink(items="items"), ByOffset(items="items", total="total"), ByLast(items="items")):
-        assert outcome(lambda way=way: way.found(answer)) is NextPageError
-        assert way.found(RawResponse(204)) == (), "no content"
+    for pagination in (ByLink(items="items"), ByOffset(items="items", total="total"), ByLast(items="items")):
+        assert outcome(lambda pagination=pagination: pagination.found(answer)) is NextPageError
+        assert pagination.found(RawResponse(204)) == (), "no content"
 
 
 def test_the_kind_says_which() -> None:
-    ways: TypeAdapter[Any] = TypeAdapter(Pages)
-    assert isinstance(ways.validate_python({"kind": "offset"}), ByOffset)
+    adapter: TypeAdapter[Any] = TypeAdapter(Pages)
+    assert isinstance(adapter.validate_python({"kind": "offset"}), ByOffset)
     for wrong in ({}, {"kind": "other"}, {"kind": "cursor"}, {"kind": "link", "more": "x"}):
         with pytest.raises(ValidationError):
-            ways.validate_python(wrong)
+            adapter.validate_python(wrong)

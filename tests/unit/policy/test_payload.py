@@ -79,12 +79,12 @@ V7 = {
 def test_v7_what_cannot_be_stored_is_refused_with_its_place(args: dict[str, object], problem: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         encode_args(args, tenant="acme")
-    said = str(caught.value)
-    assert problem in said
-    assert "tenant='acme'" in said
-    assert "hint: " in said
-    assert "hunter2" not in said
-    assert len(said) < 600
+    text = str(caught.value)
+    assert problem in text
+    assert "tenant='acme'" in text
+    assert "hint: " in text
+    assert "hunter2" not in text
+    assert len(text) < 600
 
 
 @settings(max_examples=50)

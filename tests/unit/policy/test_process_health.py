@@ -20,11 +20,11 @@ NEW = ProcessHealth()
 
 @pytest.mark.parametrize("kind", ["resolver", "resources", "proxy"])
 def test_faults_at_two_places_make_it_sick_and_at_one_do_not(kind: str) -> None:
-    one = failed(failed(NEW, "https://a", kind, 0.0), "https://a", kind, 1.0)
-    assert one.sick == ""
-    assert failed(one, "https://b", kind, 2.0).sick == kind
-    assert failed(one, "https://b", kind, 2.0 + WINDOW_S).sick == ""
-    assert failed(reached(one, "https://c"), "https://b", kind, 2.0).sick == "", "it is not cut off"
+    health = failed(failed(NEW, "https://a", kind, 0.0), "https://a", kind, 1.0)
+    assert health.sick == ""
+    assert failed(health, "https://b", kind, 2.0).sick == kind
+    assert failed(health, "https://b", kind, 2.0 + WINDOW_S).sick == ""
+    assert failed(reached(health, "https://c"), "https://b", kind, 2.0).sick == "", "it is not cut off"
 
 
 def test_want_of_descriptors_makes_it_sick_at_once() -> None:
@@ -34,8 +34,8 @@ def test_want_of_descriptors_makes_it_sick_at_once() -> None:
 @pytest.mark.parametrize("kind", ["dns", "connect", "timeout", "pool"])
 def test_other_kinds_make_nobody_sick(kind: str) -> None:
     health = NEW
-    for place in "abc":
-        health = failed(health, place, kind, 0.0)
+    for url in "abc":
+        health = failed(health, url, kind, 0.0)
     assert health == NEW
 
 
@@ -46,7 +46,7 @@ def test_check_that_reaches_a_place_makes_it_well() -> None:
     assert checked(sick, has_spare=True, is_connected=True, now_mono=1.0) == ProcessHealth(reached=("good",))
     still = checked(sick, has_spare=False, is_connected=True, now_mono=1.0)
     assert still.sick
-    assert [next_check_s(each) for each in (sick, still)] == [1.0, 2.0]
+    assert [next_check_s(health) for health in (sick, still)] == [1.0, 2.0]
     assert next_check_s(ProcessHealth(checks=99)) == 10.0
 
 

@@ -121,12 +121,12 @@ def test_facts_the_reference_calls_unverified_are_named_so() -> None:
 
 
 def _models(model: type[BaseModel]) -> set[type[BaseModel]]:
-    found = {model}
+    models = {model}
     for field in model.model_fields.values():
         for part in (field.annotation, *get_args(field.annotation)):
             if isinstance(part, type) and issubclass(part, BaseModel):
-                found |= _models(part)
-    return found
+                models |= _models(part)
+    return models
 
 
 def test_every_field_is_described_frozen_and_strict_about_unknown_keys() -> None:
@@ -189,7 +189,7 @@ def test_an_overlay_scales_time_and_points_to_a_test_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"endpoints": {"token": "http://127.0.0.1:1/t"}}, "not https"),
         ({"ttl_default_s": -1}, "ttl_default_s"),
@@ -201,8 +201,8 @@ def test_an_overlay_scales_time_and_points_to_a_test_server() -> None:
         ({"replay": {"policy": "stable"}}, "replay_at_expiry has no meaning"),
     ],
 )
-def test_an_impossible_overlay_never_starts(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidConfigError, match=told) as caught:
+def test_an_impossible_overlay_never_starts(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidConfigError, match=expected) as caught:
         PROFILES["mercadolibre"].overlay(changes)
     assert "hint:" in str(caught.value)
 
@@ -260,7 +260,7 @@ def test_a_value_of_the_file_is_never_repeated_in_an_error(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (("ttl_default_s = 3600", ""), "needs ttl_default_s"),
         (('[replay]\npolicy = "strict"', ""), "needs a replay table"),
@@ -281,11 +281,11 @@ def test_a_value_of_the_file_is_never_repeated_in_an_error(tmp_path: Path) -> No
         (('"strict"', '"strict"\n[endpoints.params.x]\ndescription = "d"'), "not used"),
     ],
 )
-def test_contradictions_in_a_file_are_found(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+def test_contradictions_in_a_file_are_found(tmp_path: Path, change: tuple[str, str], expected: str) -> None:
     file = _write(tmp_path, "acme.toml", MINIMAL.replace(*change))
     _, problems = inspect_profiles([tmp_path])
     assert problems
-    assert told in " ".join(map(str, problems))
+    assert expected in " ".join(map(str, problems))
     assert all(problem.file == str(file) and problem.hint for problem in problems)
 
 

@@ -44,7 +44,7 @@ def test_without_a_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reply"),
+    ("fields", "reply"),
     [
         ({"status": 429}, RawResponse(429)),
         ({"status": 429, "headers": {"Retry-After": "2"}}, RawResponse(429, {"retry-after": ["2"]})),
@@ -54,12 +54,12 @@ def test_without_a_body() -> None:
         ({"status": 500, "body": "<Fault/>"}, RawResponse(500, text="<Fault/>")),
     ],
 )
-def test_as_json(told: dict[str, Any], reply: RawResponse) -> None:
-    assert read_recording(json.dumps(told).encode()) == reply
+def test_as_json(fields: dict[str, Any], reply: RawResponse) -> None:
+    assert read_recording(json.dumps(fields).encode()) == reply
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "expected"),
     [
         (b"", "status line"),
         (b"just a body", "status line"),
@@ -77,8 +77,8 @@ def test_as_json(told: dict[str, Any], reply: RawResponse) -> None:
         (b"x" * (LARGEST + 1), "larger"),
     ],
 )
-def test_invalid_recording_is_refused_and_not_repeated(raw: bytes, told: str) -> None:
-    with pytest.raises(InvalidInputError, match=told) as refused:
+def test_invalid_recording_is_refused_and_not_repeated(raw: bytes, expected: str) -> None:
+    with pytest.raises(InvalidInputError, match=expected) as refused:
         read_recording(raw)
     assert "hint" in str(refused.value)
     assert len(str(refused.value)) < 300

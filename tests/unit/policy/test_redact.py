@@ -89,13 +89,13 @@ def test_of_base64_hardly_a_half_is_left() -> None:
     """Base64 has slashes, as paths do, and now and then one that looks like words."""
     chance = random.Random(7)
     secrets = [base64.b64encode(chance.randbytes(36)).decode() for _ in range(2000)]
-    said = [redact(f"the vendor said {secret} and closed") for secret in secrets]
-    left = [
+    texts = [redact(f"the vendor said {secret} and closed") for secret in secrets]
+    remaining = [
         clean
-        for secret, clean in zip(secrets, said, strict=True)
+        for secret, clean in zip(secrets, texts, strict=True)
         if secret[:24] in clean or secret[24:] in clean
     ]
-    assert len(left) <= 5
+    assert len(remaining) <= 5
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_readable_text_is_not_redacted(text: str) -> None:
 
 def test_our_own_words_stay() -> None:
     for kind in all_errors():
-        said = str(kind("it happened", tenant="customer-0000123456", provider="mercadolibre"))
-        assert redact(said) == said
+        text = str(kind("it happened", tenant="customer-0000123456", provider="mercadolibre"))
+        assert redact(text) == text
 
 
 def test_only_the_random_part_of_a_path_goes() -> None:
@@ -133,9 +133,9 @@ def test_only_the_random_part_of_a_path_goes() -> None:
 
 
 @given(st.uuids())
-def test_ids_of_ours_stay(found: UUID) -> None:
-    assert not looks_like_chance(str(found))
-    assert redact(f"job {found} of session {found}") == f"job {found} of session {found}"
+def test_ids_of_ours_stay(uuid: UUID) -> None:
+    assert not looks_like_chance(str(uuid))
+    assert redact(f"job {uuid} of session {uuid}") == f"job {uuid} of session {uuid}"
 
 
 @given(st.text())
@@ -157,11 +157,11 @@ def test_values_may_be_as_deep_as_they_like() -> None:
     deep: object = "x"
     for _ in range(5_000):
         deep = [deep]
-    kept = redact_values(deep)
+    masked = redact_values(deep)
     for _ in range(64):
-        assert isinstance(kept, list)
-        (kept,) = kept
-    assert kept == MASK
+        assert isinstance(masked, list)
+        (masked,) = masked
+    assert masked == MASK
 
 
 HARD = [

@@ -10,7 +10,7 @@ from fairlead.policy.tokens.refresh import CoolDown, CredentialSnapshot, Plan, R
 
 
 def plan(newer_than: int | None = 2, **facts: Any) -> Plan:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "state": "active",
         "generation": 2,
         "refreshable": True,
@@ -19,7 +19,7 @@ def plan(newer_than: int | None = 2, **facts: Any) -> Plan:
         "in_flight": None,
     }
     return plan_refresh(
-        CredentialSnapshot(**(given | facts)), newer_than, cooldown_s=30.0, min_remaining_s=60.0
+        CredentialSnapshot(**(fields | facts)), newer_than, cooldown_s=30.0, min_remaining_s=60.0
     )
 
 

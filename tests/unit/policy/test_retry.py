@@ -105,8 +105,8 @@ def test_each_category_counts_against_its_own_limit() -> None:
         streaks = dict(answer.streaks)
     assert streaks == {NETWORK: 3, SERVER: 3}
     assert isinstance(decide(failure(SERVER), streaks, 7, draw=0), DeadLetter)
-    after = decide(failure(NETWORK), streaks, 7, draw=0.5)
-    assert delay_s(after) == 4  # NETWORK's fourth, not the seventh of anything
+    decision = decide(failure(NETWORK), streaks, 7, draw=0.5)
+    assert delay_s(decision) == 4  # NETWORK's fourth, not the seventh of anything
 
 
 def test_another_category_in_between_forgives_nothing() -> None:
@@ -115,9 +115,9 @@ def test_another_category_in_between_forgives_nothing() -> None:
 
 
 def test_streaks_are_not_changed_in_place_and_unknown_ones_are_kept() -> None:
-    before = {"transient_network": 1, "from_a_newer_version": 4}
-    answer = decide(failure(NETWORK), before, 6, draw=0)
-    assert before["transient_network"] == 1
+    streaks = {"transient_network": 1, "from_a_newer_version": 4}
+    answer = decide(failure(NETWORK), streaks, 6, draw=0)
+    assert streaks["transient_network"] == 1
     assert answer.streaks == {"transient_network": 2, "from_a_newer_version": 4}
 
 

@@ -186,14 +186,14 @@ def test_exception_of_a_str_method_does_not_escape(worst: BaseException) -> None
         def __str__(self) -> str:
             raise worst
 
-    class Left(dict[str, int]):
+    class DictSubclass(dict[str, int]):
         def items(self) -> Any:
             raise worst
 
     name = type(worst).__name__
     assert safe_text(Leaving()) == f"Leaving: <its text failed with {name}>"
     assert safe_json([Leaving()]) == f'["Leaving: <its text failed with {name}>"]'
-    assert safe_json(Left()) == f'{{"unstorable":"{name}"}}'
+    assert safe_json(DictSubclass()) == f'{{"unstorable":"{name}"}}'
 
 
 def test_keyboard_interrupt_passes() -> None:

@@ -34,19 +34,19 @@ def test_without_jitter_a_job_is_due_at_its_run() -> None:
 
 def test_jitter_is_even_within_its_bound_and_stable() -> None:
     spread = replace(HOURLY, jitter_s=600.0)
-    found = delays_s(spread)
-    assert found == delays_s(replace(spread, args={"more": 1}, priority=0, queue="other"))
-    assert 0 <= min(found) < 10
-    assert 590 < max(found) < 600
-    tenths = [sum(n * 60 <= delay_s < (n + 1) * 60 for delay_s in found) for n in range(10)]
+    delays = delays_s(spread)
+    assert delays == delays_s(replace(spread, args={"more": 1}, priority=0, queue="other"))
+    assert 0 <= min(delays) < 10
+    assert 590 < max(delays) < 600
+    tenths = [sum(n * 60 <= delay_s < (n + 1) * 60 for delay_s in delays) for n in range(10)]
     assert all(25 <= count <= 80 for count in tenths)
 
 
 def test_each_run_and_each_schedule_has_its_own() -> None:
     spread = replace(HOURLY, jitter_s=600.0)
     assert len(set(delays_s(spread))) == 500
-    one, other = delays_s(spread), delays_s(replace(spread, name="other"))
-    assert not set(one) & set(other)
+    first, other = delays_s(spread), delays_s(replace(spread, name="other"))
+    assert not set(first) & set(other)
 
 
 def test_tick_delay_depends_on_the_instant_not_its_timezone() -> None:
@@ -87,8 +87,8 @@ def test_tick_delay_stays_within_its_bound_and_before_the_next_run(
 def test_the_next_run_is_that_of_the_zone(day: str, room_s: float) -> None:
     spread = replace(HOURLY, expression="30 2 * * *", timezone="Europe/Berlin", jitter_s=86_400.0)
     run_at = datetime.fromisoformat(day).replace(tzinfo=UTC)
-    whole = run_delay_s(replace(spread, expression="0 0 1 1 *", jitter_s=86_400.0), run_at)
-    assert run_delay_s(spread, run_at) == pytest.approx(whole * min(1.0, room_s / 86_400), abs=1e-5)
+    delay_s = run_delay_s(replace(spread, expression="0 0 1 1 *", jitter_s=86_400.0), run_at)
+    assert run_delay_s(spread, run_at) == pytest.approx(delay_s * min(1.0, room_s / 86_400), abs=1e-5)
 
 
 # ---- what is refused ---------------------------------------------------------------------------

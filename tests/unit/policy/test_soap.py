@@ -26,7 +26,7 @@ def body_of(message: bytes, soap: str = SOAP) -> Element:
 
 
 def test_a_mapping_becomes_elements() -> None:
-    told = {
+    fields = {
         "m:get": {
             "@id": 'a"b<',
             "m:name": ["x & y", Decimal("1.50")],
@@ -35,10 +35,10 @@ def test_a_mapping_becomes_elements() -> None:
             "deep": {"@xmlns:q": "urn:q", "#text": "t", "q:r": {}},
         }
     }
-    message = envelope(told, namespaces={"m": "urn:m", "": "urn:d"})
+    message = envelope(fields, namespaces={"m": "urn:m", "": "urn:d"})
     (get,) = body_of(message)
     assert (get.tag, get.attrib) == ("{urn:m}get", {"id": 'a"b<'})
-    assert [(one.tag, one.text) for one in get] == [
+    assert [(element.tag, element.text) for element in get] == [
         ("{urn:m}name", "x & y"),
         ("{urn:m}name", "1.50"),
         ("{urn:d}flag", "true"),
@@ -53,7 +53,7 @@ def test_xml_is_taken_as_it_is_and_stands_with_a_header() -> None:
     root = read_xml(message)
     assert [part.tag for part in root] == [f"{SOAP_12}Header", f"{SOAP_12}Body"]
     assert root[0][0].tag == "{urn:m}h"
-    assert [one.tag for one in body_of(message, SOAP_12)] == ["a", "b"]
+    assert [element.tag for element in body_of(message, SOAP_12)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_body_that_breaks_out_of_the_envelope_is_refused(body: Any) -> None:
 
 
 def test_a_mapping_without_end_is_refused() -> None:
-    told: dict[str, Any] = {}
-    told["a"] = told
+    fields: dict[str, Any] = {}
+    fields["a"] = fields
     with pytest.raises(InvalidInputError, match="too deep"):
-        envelope(told)
+        envelope(fields)
 
 
 @pytest.mark.parametrize("namespaces", [{"soapenv": "urn:x"}, {"a b": "urn:x"}, {"xmlns": "urn:x"}])
@@ -99,9 +99,9 @@ def test_prefixes_are_names(namespaces: dict[str, str]) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="￾￿")))
 def test_any_text_comes_back_as_it_was(text: str) -> None:
-    (one,) = body_of(envelope({"a": {"@b": text, "#text": text}}, namespaces={"n": "urn:a&b"}))
-    assert one.get("b") == text
-    assert (one.text or "") == text
+    (element,) = body_of(envelope({"a": {"@b": text, "#text": text}}, namespaces={"n": "urn:a&b"}))
+    assert element.get("b") == text
+    assert (element.text or "") == text
 
 
 def test_the_action_stands_where_its_version_has_it() -> None:

@@ -52,10 +52,10 @@ def test_a_providers_factor_leaves_listed_delays_as_they_are() -> None:
 
 
 def test_each_strategy_leads_to_its_next_step() -> None:
-    found = {each.name.value: each.next for each in ALL}
+    next_by_name = {strategy.name.value: strategy.next for strategy in ALL}
     later = dict.fromkeys(("circuit_breaker", "parked"), Next.LATER)
     retried = ("aggressive", "standard", "exponential", "linear", "constant", "custom")
-    assert found == {**dict.fromkeys(retried, Next.RETRY), **later, "none": Next.OVER}
+    assert next_by_name == {**dict.fromkeys(retried, Next.RETRY), **later, "none": Next.OVER}
 
 
 def test_full_jitter_by_default_and_equal_for_a_limit() -> None:
@@ -74,8 +74,8 @@ def test_full_jitter_by_default_and_equal_for_a_limit() -> None:
     ],
 )
 def test_a_rule_about_a_limit_spreads_equally(strategy: str, category: str | None, jitter: Jitter) -> None:
-    told = {"name": "a", "http_codes": [400], "patterns": ["x"], "strategy": strategy, "category": category}
-    assert Pattern.model_validate(told).as_strategy().jitter is jitter
+    fields = {"name": "a", "http_codes": [400], "patterns": ["x"], "strategy": strategy, "category": category}
+    assert Pattern.model_validate(fields).as_strategy().jitter is jitter
 
 
 # ---- R15

@@ -10,7 +10,7 @@ from fairlead.policy.text.text_match import LONGEST_TEXT, TextMatch, text_match
 
 
 @pytest.mark.parametrize(
-    ("pattern", "text", "found"),
+    ("pattern", "text", "matches"),
     [
         ("limit", "API LIMIT reached", True),
         ("rate*limit", "the rate is over its limit", True),
@@ -31,8 +31,8 @@ from fairlead.policy.text.text_match import LONGEST_TEXT, TextMatch, text_match
         ("re: leading", "a leading blank", True),
     ],
 )
-def test_pattern_matches(pattern: str, text: str, found: bool) -> None:
-    assert TextMatch(pattern).found_in(text) is found
+def test_pattern_matches(pattern: str, text: str, matches: bool) -> None:
+    assert TextMatch(pattern).found_in(text) is matches
 
 
 def test_a_text_is_looked_at_up_to_a_bound() -> None:

@@ -41,10 +41,12 @@ def jwt(**claims: Any) -> str:
     return f"{head}.{body}.c2lnbmF0dXJl"
 
 
-def granted(token: str = "APP_USR-1", *, date: str | None = DATE, before: float | None = None, **fields: Any):
+def granted(
+    token: str = "APP_USR-1", *, date: str | None = DATE, life_before_s: float | None = None, **fields: Any
+):
     body = json.dumps({"access_token": token, **fields}).encode()
     headers = {} if date is None else {"Date": [date]}
-    outcome = classify_answer(MERCADO, parse_answer(200, headers, body), lifetime_s=before)
+    outcome = classify_answer(MERCADO, parse_answer(200, headers, body), lifetime_s=life_before_s)
     assert isinstance(outcome, Granted)
     return outcome
 
@@ -73,11 +75,11 @@ def granted(token: str = "APP_USR-1", *, date: str | None = DATE, before: float 
         (granted(jwt(exp=NOW_S + 600, iat=NOW_S), expires_in=3600), 600),
         (granted(jwt(exp=NOW_S + 3600, iat=NOW_S), expires_in=600), 600),
         (granted(jwt(exp=NOW_S, iat=NOW_S + 600), date=None), SIX_HOURS),
-        (granted(jwt(exp="soon", iat=NOW_S), before=900.0), 900),
-        (granted(jwt(exp=NOW_S + 600, iat=NOW_S), before=900.0), 600),
-        (granted(before=600.0), 600),
-        (granted(expires_in=-1, before=600.0), 600),
-        (granted(expires_in=3600, before=600.0), 3600),
+        (granted(jwt(exp="soon", iat=NOW_S), life_before_s=900.0), 900),
+        (granted(jwt(exp=NOW_S + 600, iat=NOW_S), life_before_s=900.0), 600),
+        (granted(life_before_s=600.0), 600),
+        (granted(expires_in=-1, life_before_s=600.0), 600),
+        (granted(expires_in=3600, life_before_s=600.0), 3600),
         (granted(), SIX_HOURS),
     ],
 )
@@ -91,7 +93,7 @@ def test_lifetime_that_was_stated_once_is_stored_for_answers_that_state_none() -
     stored = merge(None, granted(expires_in=600), NOW)
     stored = token_set_from_record(token_set_to_record(stored))
     for _ in range(2):
-        stored = merge(stored, granted(before=stored.lifetime_s), NOW)
+        stored = merge(stored, granted(life_before_s=stored.lifetime_s), NOW)
         assert stored.expires_at == NOW + timedelta(seconds=600)
 
 
@@ -151,8 +153,8 @@ tokens = st.one_of(
 def test_no_token_makes_reading_its_lifetime_raise(
     token: str, life_s: float | None, ends_at: float | None, date: str | None
 ) -> None:
-    for found in (jwt_lifetime_s(token, ends_at), lifetime_of_answer(life_s, ends_at, token, date)):
-        assert found is None or (1 <= found <= LONGEST_LIFE and math.isfinite(found))
+    for lifetime_s in (jwt_lifetime_s(token, ends_at), lifetime_of_answer(life_s, ends_at, token, date)):
+        assert lifetime_s is None or (1 <= lifetime_s <= LONGEST_LIFE and math.isfinite(lifetime_s))
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 4 * 10**9))

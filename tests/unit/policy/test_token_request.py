@@ -115,7 +115,7 @@ def test_no_secret_stands_in_an_address_or_shows_when_printed(profile: Profile) 
 
 
 @pytest.mark.parametrize(
-    ("name", "variant", "given", "told"),
+    ("name", "variant", "values", "expected"),
     [
         ("xero", None, {}, "needs a refresh token"),
         ("xero", None, {"refresh_token": Secret("")}, "needs a refresh token"),
@@ -124,10 +124,10 @@ def test_no_secret_stands_in_an_address_or_shows_when_printed(profile: Profile) 
     ],
 )
 def test_a_request_without_its_proof_is_refused(
-    name: str, variant: str | None, given: dict[str, Any], told: str
+    name: str, variant: str | None, values: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=told) as caught:
-        token_request(PROFILES[name].variant(variant), ENDPOINT.get(name, {}), CLIENT, **given)
+    with pytest.raises(InvalidInputError, match=expected) as caught:
+        token_request(PROFILES[name].variant(variant), ENDPOINT.get(name, {}), CLIENT, **values)
     assert "hint:" in str(caught.value)
 
 
@@ -139,8 +139,8 @@ def test_secrets_with_control_characters_are_refused_by_name(name: str, bad: str
         (Client(bad, Secret("s")), REFRESH, "client_id"),
         (CLIENT, Secret(bad), "refresh_token"),
     ]
-    for client, refresh, told in clients:
-        with pytest.raises(InvalidInputError, match=told) as caught:
+    for client, refresh, expected in clients:
+        with pytest.raises(InvalidInputError, match=expected) as caught:
             token_request(PROFILES[name], {}, client, refresh_token=refresh)
         assert "Evil" not in str(caught.value)
 

@@ -42,7 +42,7 @@ WAITS = JobFacts(
 )
 
 
-def told(**changes: object) -> tuple[str, str, datetime | None]:
+def explanation(**changes: object) -> tuple[str, str, datetime | None]:
     reason = explain_wait(replace(WAITS, **changes))  # type: ignore[arg-type]
     return reason.reason, reason.detail, reason.until
 
@@ -101,8 +101,8 @@ def told(**changes: object) -> tuple[str, str, datetime | None]:
     ],
 )
 def test_wait_has_one_reason_with_a_next_step(changes: dict[str, object], why: str, words: str) -> None:
-    found, detail, _ = told(**changes)
-    assert found == why
+    reason, detail, _ = explanation(**changes)
+    assert reason == why
     assert words in detail
 
 
@@ -118,23 +118,23 @@ def test_the_first_reason_that_holds_is_told() -> None:
     }
     order = []
     for name in ("expires_at", "run_at", "pauses", "full_caps", "workers", "crash_count", "lane_ready"):
-        order.append(told(**everything)[0])
+        order.append(explanation(**everything)[0])
         del everything[name]
     assert order == [EXPIRED, NOT_DUE, PAUSED, CAPPED, NO_WORKER, SUSPECT, LANE_NOT_READY]
-    assert told()[0] == QUEUED
+    assert explanation()[0] == QUEUED
 
 
 def test_when_it_ends() -> None:
-    assert told(run_at=NOW + HOUR)[2] == NOW + HOUR
-    assert told(pauses=[LIMIT])[2] == NOW + HOUR
-    assert told(pauses=[LIMIT, replace(LIMIT, until=NOW + 2 * HOUR)])[2] == NOW + 2 * HOUR
-    assert told(pauses=[LIMIT, UNPAID])[2] is None
+    assert explanation(run_at=NOW + HOUR)[2] == NOW + HOUR
+    assert explanation(pauses=[LIMIT])[2] == NOW + HOUR
+    assert explanation(pauses=[LIMIT, replace(LIMIT, until=NOW + 2 * HOUR)])[2] == NOW + 2 * HOUR
+    assert explanation(pauses=[LIMIT, UNPAID])[2] is None
 
 
 def test_wait_names_the_hold_after_the_due_time() -> None:
-    _, detail, _ = told(run_at=NOW + SECOND, pauses=[LIMIT])
+    _, detail, _ = explanation(run_at=NOW + SECOND, pauses=[LIMIT])
     assert "then group 'shopify/default' of tenant 'acme' is paused by job 7: 429 still holds it" in detail
-    assert "paused" not in told(run_at=NOW + 2 * HOUR, pauses=[LIMIT])[1]
+    assert "paused" not in explanation(run_at=NOW + 2 * HOUR, pauses=[LIMIT])[1]
 
 
 def test_a_scope_as_it_is_typed() -> None:

@@ -18,19 +18,21 @@ UNREADABLE = (
     "postgresql://shop:andmore@127.0.0.1:sesame/x",
     "sesame andmore",
 )
-WAYS: dict[str, Callable[[DatabaseSettings], Awaitable[object]]] = {
+CALLS: dict[str, Callable[[DatabaseSettings], Awaitable[object]]] = {
     "work": Database.open,
     "migrate": lambda settings: Migrator(settings).plan(),
     "doctor": server_facts,
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("call_name", CALLS)
 @pytest.mark.parametrize("dsn", UNREADABLE)
-async def test_a_dsn_that_cannot_be_read_is_told_without_it(dsn: str, way: str) -> None:
+async def test_a_dsn_that_cannot_be_read_is_told_without_it(dsn: str, call_name: str) -> None:
     with pytest.raises(InvalidConfigError, match="DATABASE_URL cannot be read") as refused:
-        await WAYS[way](DatabaseSettings(dsn))
-    told = "".join(traceback.format_exception(refused.value, chain=True))
-    said = [line for line in told.splitlines() if not line.startswith("    ")]  # our own source stands there
+        await CALLS[call_name](DatabaseSettings(dsn))
+    text = "".join(traceback.format_exception(refused.value, chain=True))
+    foreign_lines = [
+        line for line in text.splitlines() if not line.startswith("    ")
+    ]  # our own source stands there
     assert "postgresql://user@host" in refused.value.hint
-    assert [word for word in ("sesame", "andmore") if word in "\n".join(said)] == []
+    assert [word for word in ("sesame", "andmore") if word in "\n".join(foreign_lines)] == []

@@ -16,8 +16,8 @@ def source(body: str) -> str:
 
 
 def compiled(body: str) -> tuple[str, tuple[str, ...]]:
-    found = compile_sql("job_x", source(body))
-    return found.text.removeprefix("/* job_x */ "), found.params
+    sql = compile_sql("job_x", source(body))
+    return sql.text.removeprefix("/* job_x */ "), sql.params
 
 
 def test_a_repeated_name_has_one_number() -> None:
@@ -65,22 +65,22 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES))
 def test_only_parameters_change(pieces: list[str]) -> None:
     text, params = compiled("SELECT " + " ".join(pieces))
-    wanted = [piece[1:] for piece in pieces if re.fullmatch(r":\w+", piece)]
-    assert list(params) == list(dict.fromkeys(wanted))
+    parameters = [piece[1:] for piece in pieces if re.fullmatch(r":\w+", piece)]
+    assert list(params) == list(dict.fromkeys(parameters))
     back = re.sub(r"\$(\d)", lambda m: ":" + params[int(m[1]) - 1], text)
     assert back.split() == " ".join(["SELECT", *pieces]).split()
 
 
 def test_args_come_in_the_order_of_the_placeholders() -> None:
-    found = compile_sql("job_x", source("SELECT :b, :a, :b"))
-    assert found.args(a=1, b=2) == [2, 1]
+    sql = compile_sql("job_x", source("SELECT :b, :a, :b"))
+    assert sql.args(a=1, b=2) == [2, 1]
 
 
 @pytest.mark.parametrize("values", [{"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 2}, {}])
 def test_args_refuse_missing_and_unknown_names(values: dict[str, object]) -> None:
-    found = compile_sql("job_x", source("SELECT :b, :a"))
+    sql = compile_sql("job_x", source("SELECT :b, :a"))
     with pytest.raises(TypeError, match="job_x: missing"):
-        found.args(**values)
+        sql.args(**values)
 
 
 @pytest.mark.parametrize(

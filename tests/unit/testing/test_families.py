@@ -61,7 +61,7 @@ def test_a_live_token_rotates_and_counts_up(policy: Policy) -> None:
 def test_policy_without_rotation_mints_without_end(policy: Policy) -> None:
     desk = Desk(policy)
     granted = [desk.present(desk.first, now) for now in (1.0, 2.0, 3.0)]
-    assert [(one.kind, one.successor) for one in granted if isinstance(one, RefreshGranted)] == [
+    assert [(answer.kind, answer.successor) for answer in granted if isinstance(answer, RefreshGranted)] == [
         ("minted", None)
     ] * 3
     assert desk.first.state == "live"
@@ -205,19 +205,19 @@ def test_at_most_one_token_lives_after_any_history(
     policy: Policy, on_replay: str, steps: list[tuple[int, float]]
 ) -> None:
     desk = Desk(policy, on_replay=on_replay)
-    seen, granted_for, now, dead = [desk.first], [], 0.0, False
+    generations, granted_for, now, dead = [desk.first], [], 0.0, False
     for pick, pause in steps:
         now += pause
-        chosen = seen[pick % len(seen)]
-        outcome = desk.present(chosen, now)
+        generation = generations[pick % len(generations)]
+        outcome = desk.present(generation, now)
         if isinstance(outcome, RefreshGranted):
             assert not dead, "a dead family grants nothing"
             assert outcome.successor is not None
-            granted_for.append(chosen.number)
-            if outcome.successor not in seen:
-                seen.append(outcome.successor)
+            granted_for.append(generation.number)
+            if outcome.successor not in generations:
+                generations.append(outcome.successor)
         dead = dead or bool(desk.family.revoked)
-        assert sum(one.state == "live" for one in seen) == (0 if dead else 1)
-        assert desk.family.current is max(seen, key=lambda one: one.number)
+        assert sum(generation.state == "live" for generation in generations) == (0 if dead else 1)
+        assert desk.family.current is max(generations, key=lambda generation: generation.number)
     if not policy.forgives:
         assert len(granted_for) == len(set(granted_for)), "a strict issuer grants once per token"

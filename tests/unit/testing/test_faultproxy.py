@@ -9,8 +9,8 @@ from tests.faults.support.faultproxy import tcp_proxy
 
 async def _tell_at_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A server that answers once it has heard everything."""
-    heard = await reader.read()
-    writer.write(b"heard " + heard)
+    request = await reader.read()
+    writer.write(b"heard " + request)
     await writer.drain()
     writer.close()
 

@@ -44,7 +44,9 @@ def test_invalid_query_is_refused(text: str) -> None:
 
 
 def test_no_more_is_given_than_was_asked_for() -> None:
-    source = {"orders": lambda told: {"nodes": [{"id": n, "secret": 1} for n in range(told["first"])]}}
+    source = {
+        "orders": lambda arguments: {"nodes": [{"id": n, "secret": 1} for n in range(arguments["first"])]}
+    }
     query = read_query("{ a: orders(first: 2) { nodes { id none } } }")
     assert cut(source, query.fields) == {"a": {"nodes": [{"id": 0, "none": None}, {"id": 1, "none": None}]}}
 
@@ -69,5 +71,7 @@ def test_cost_of_a_query_is_counted(text: str, points: float) -> None:
 def test_in_the_end_what_it_gave_is_counted(shape: str) -> None:
     query = read_query(f"{{ orders(first: 10) {{ {shape} }} }}")
     nodes = [{"id": number} for number in range(3)]
-    result = {"orders": {"nodes": nodes} if "nodes" in shape else {"edges": [{"node": one} for one in nodes]}}
+    result = {
+        "orders": {"nodes": nodes} if "nodes" in shape else {"edges": [{"node": node} for node in nodes]}
+    }
     assert cost(query, result) == 5

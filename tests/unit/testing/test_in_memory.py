@@ -56,13 +56,13 @@ async def test_time_goes_on_from_one_due_job_to_the_next(fl: Fairlead) -> None:
             raise TransientFailureError("503")
 
     async with MemoryFairlead(fl) as mem:
-        began = mem.now
+        start_at = mem.now
         job_id = await flaky.enqueue(tenant="acme")
         ran = await mem.drain(within_s=3600)
         assert [job.attempt for job in ran] == [1, 2, 3]
         assert attempts == sorted(set(attempts))
         assert (await mem.job(job_id)).state == "completed"
-        assert mem.now == began + timedelta(hours=1)
+        assert mem.now == start_at + timedelta(hours=1)
 
 
 async def test_failed_runs_are_reported(fl: Fairlead) -> None:
@@ -101,11 +101,11 @@ async def test_a_late_job_expires(fl: Fairlead) -> None:
 
 
 async def test_a_paused_group_waits_and_the_others_run_on(fl: Fairlead) -> None:
-    asked = [True]
+    flags = [True]
 
     @fl.job
     async def call(ctx: JobContext) -> object:
-        if ctx.group == "shopify/default" and asked.pop() if asked else False:
+        if ctx.group == "shopify/default" and flags.pop() if flags else False:
             return ctx.pause(120, reason="429")
         return ctx.group
 
@@ -128,28 +128,28 @@ async def test_a_paused_group_waits_and_the_others_run_on(fl: Fairlead) -> None:
 
 
 async def test_schedules_run_by_the_clock_of_the_test(fl: Fairlead) -> None:
-    seen: list[tuple[str, bool]] = []
+    calls: list[tuple[str, bool]] = []
 
     @fl.cron("0 3 * * *", timezone="Europe/Madrid")
     async def nightly(ctx: JobContext, dry: bool = False) -> None:
-        seen.append((str(ctx.args["run_at"]), dry))
+        calls.append((str(ctx.args["run_at"]), dry))
 
     fl.schedule("hourly", "@hourly", nightly, args={"dry": True}, tenant="acme")
     async with MemoryFairlead(fl) as mem:
         await mem.drain(86_400)
         await mem.drain()
-    assert [run_at for run_at, dry in seen if not dry] == ["2026-01-01T02:00:00+00:00"]
-    assert len([run_at for run_at, dry in seen if dry]) == 24
+    assert [run_at for run_at, dry in calls if not dry] == ["2026-01-01T02:00:00+00:00"]
+    assert len([run_at for run_at, dry in calls if dry]) == 24
 
 
 async def test_tokens_are_those_that_were_given(fl: Fairlead) -> None:
     async with MemoryFairlead(fl) as mem:
         with pytest.raises(NotFoundError, match="give_token"):
             await fl.token("acme", "shopify")
-        given = mem.give_token("acme", "shopify", "shpat")
-        assert await fl.token("acme", "shopify") == given
-        assert await fl.refresh("acme", "shopify") == given
-        fresh = await fl.refresh("acme", "shopify", newer_than=given.generation)
+        token = mem.give_token("acme", "shopify", "shpat")
+        assert await fl.token("acme", "shopify") == token
+        assert await fl.refresh("acme", "shopify") == token
+        fresh = await fl.refresh("acme", "shopify", newer_than=token.generation)
         assert (fresh.access_token.reveal(), fresh.generation) == ("shpat-2", 2)
         assert await fl.refresh("acme", "shopify", newer_than=1) == fresh
         assert fl.sync.token("acme", "shopify") == fresh
@@ -161,14 +161,14 @@ def test_blocking_code_is_tested_as_well(fl: Fairlead) -> None:
         return 2 * number
 
     with MemoryFairlead(fl) as mem:
-        one = fl.sync.enqueue(double, {"number": 1}, tenant="acme")
+        job = fl.sync.enqueue(double, {"number": 1}, tenant="acme")
         two = fl.sync.enqueue("double", {"number": 2}, tenant="acme", transaction=object())
         with pytest.raises(JobNotFinishedError):
-            fl.sync.result(one)
+            fl.sync.result(job)
         with pytest.raises(InvalidInputError, match="cannot wait in memory"):
-            fl.sync.result(one, timeout_s=1)
+            fl.sync.result(job, timeout_s=1)
         asyncio.run(mem.drain())
-        assert (fl.sync.result(one), fl.sync.result(two)) == (2, 4)
+        assert (fl.sync.result(job), fl.sync.result(two)) == (2, 4)
 
 
 async def test_memory_runtime_opens_once_and_runs_only_while_open(fl: Fairlead) -> None:

@@ -11,12 +11,12 @@ from tests.support import ports
 
 def test_free_port_and_its_neighbour_have_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = server.getsockname()[1]
-        given = [ports.free_port(), ports.free_port()]
-        drawn = iter([taken, given[0], taken - 1, given[1]])
+        port = server.getsockname()[1]
+        port_numbers = [ports.free_port(), ports.free_port()]
+        drawn = iter([port, port_numbers[0], port - 1, port_numbers[1]])
         monkeypatch.setattr(ports, "randbelow", lambda _most: next(drawn) - ports.LOWEST)
-        assert ports.free_port() == given[0]
-        assert ports.free_port(1) == given[1]
+        assert ports.free_port() == port_numbers[0]
+        assert ports.free_port(1) == port_numbers[1]
 
 
 def test_ports_are_below_the_systems_range() -> None:

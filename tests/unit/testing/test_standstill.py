@@ -42,12 +42,12 @@ STOPPED_S = 0.3
     ],
 )
 def test_a_moment_of_several_spans_counts_once(spans: list[Span], within: float) -> None:
-    for given in spans, spans[::-1]:
-        assert Stood(either(given)).within_s(2.0, 4.0) == pytest.approx(within)
+    for ordered in spans, spans[::-1]:
+        assert Stood(either(ordered)).within_s(2.0, 4.0) == pytest.approx(within)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "common"),
+    ("first", "other", "common"),
     [
         ([(1.0, 2.0)], [], []),
         ([(1.0, 2.0)], [(2.0, 3.0)], []),
@@ -56,8 +56,8 @@ def test_a_moment_of_several_spans_counts_once(spans: list[Span], within: float)
         ([(1.0, 2.0), (3.0, 4.0)], [(1.5, 3.5)], [(1.5, 2.0), (3.0, 3.5)]),
     ],
 )
-def test_common_standstills_of_two_cores(one: list[Span], other: list[Span], common: list[Span]) -> None:
-    assert both(one, other) == both(other, one) == common
+def test_common_standstills_of_two_cores(first: list[Span], other: list[Span], common: list[Span]) -> None:
+    assert both(first, other) == both(other, first) == common
 
 
 def test_where_nobody_watches_all_of_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,12 +77,12 @@ def test_a_watcher_that_was_late_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         time.sleep(STOPPED_S)
         os.kill(pid, signal.SIGCONT)
         ended_s = time.monotonic()
-        whole, within, after = all_ran_s(
+        all_s, within, after_s = all_ran_s(
             [(began_s, ended_s), (stopped_s + 0.1, stopped_s + 0.2), (ended_s + 0.05, ended_s + 0.1)]
         )
-        assert whole <= ended_s - began_s - STOPPED_S + 2 * standstill.NAP_S
+        assert all_s <= ended_s - began_s - STOPPED_S + 2 * standstill.NAP_S
         assert within == 0.0
-        assert after >= 0.0
+        assert after_s >= 0.0
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert FOLDER not in os.environ
