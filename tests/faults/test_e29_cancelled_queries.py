@@ -18,6 +18,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from fairlead.adapters.postgres import database as database_module
 from fairlead.adapters.postgres import enqueuer
 from fairlead.adapters.postgres.connection_checkout import ConnectionCheckout
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
@@ -205,7 +206,7 @@ async def test_E29_ablation_a_cancelled_query_leaves_its_connection_as_it_is(
         pass
 
     parts = Parts("left_open", answers="failed", connections="transactions_left")
-    monkeypatch.setattr(database, "whole", left_open)
+    monkeypatch.setattr(database_module, "transaction", left_open)
     monkeypatch.setattr(asyncpg.Connection, "_reset", as_it_is)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
@@ -226,8 +227,8 @@ async def test_E29_ablation_the_wall_outlasts_its_transaction(
         await connection.fetch(say, "none", None)
 
     parts = Parts("wall_of_the_session", answers="wrong_answers", connections="settings_left")
-    monkeypatch.setattr(database, "enter_tenant_role", enter_tenant_role)
-    monkeypatch.setattr(database, "whole", taken_down)
+    monkeypatch.setattr(database_module, "enter_tenant_role", enter_tenant_role)
+    monkeypatch.setattr(database_module, "transaction", taken_down)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
 
@@ -254,7 +255,7 @@ async def test_E29_ablation_each_statement_counts_alone(
 ) -> None:
     """What belongs together is no transaction."""
     parts = Parts("no_transaction", streams="torn")
-    monkeypatch.setattr(database, "whole", nullcontext)
+    monkeypatch.setattr(database_module, "transaction", nullcontext)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
 
