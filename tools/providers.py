@@ -21,13 +21,15 @@ _HEAD = """\
 
 <!-- Written by `python -m tools.providers > docs/reference/providers.md`. Do not edit. -->
 
-A provider profile is data: a TOML file that says where a vendor's tokens come from, how long they live, what
-its errors mean and what may be retried. Those below are built in. Put your own into a folder named in the
-settings; a file of the same name replaces the built-in one. `fairlead providers validate` checks a folder and
-shows you everything wrong at once.
+Look up here what fairlead knows about your provider, and which fields your own profile can have. A provider
+profile is a TOML file that says where a vendor's tokens come from, how long they live, what its errors mean and
+what may be retried. The profiles below are built in. Put yours into the folder that you name as `providers_dir` in
+your settings; your file replaces the built-in one of the same name. `fairlead providers validate` checks your
+files and shows you all problems at once. `fairlead providers show NAME` shows you the profile that you have.
 
-Windows are those of a token that lives as long as the table says; `expires_in` of an answer rules over it.
-*Unverified* facts are the best known guess: watch them, and write to us what you see.
+The windows are those of a token with the life in the table; the `expires_in` of a token response takes precedence.
+*Unverified* facts are our best guess. Check them with your own account before you rely on them, correct them in a
+profile of yours, and write to us what you see.
 """
 
 
@@ -43,7 +45,8 @@ def render(profiles: Mapping[str, Profile]) -> str:
         sections += ["", *_provider(profile)]
     sections += ["", "## Fields of a profile", ""]
     sections += [
-        "`[variants.NAME]` holds the same fields; `unset = [...]` takes fields of the base away.",
+        "You can set these fields at the top of your file. `[variants.NAME]` takes the same fields; with "
+        "`unset = [...]` you remove fields of the base.",
         "",
     ]
     sections += _table(("field", "meaning"), _fields(Profile))
@@ -114,17 +117,17 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
         default = f", default `{param.default}`" if param.default else ""
         yield f"parameter `{name}`", f"{param.description} ({param.kind}{default})"
     if profile.patterns:
-        yield "patterns of answers", _codes(pattern.name for pattern in profile.patterns)
+        yield "patterns of responses", _codes(pattern.name for pattern in profile.patterns)
     yield "limits of calls", _limits(profile.limits)
     header = profile.credential_header
     yield "sent as", f"`{header.name}: {header.format}`"
     if profile.strategy == "static_key":
         return
     rate, rules = profile.rate, profile.errors
-    yield "app proves itself by", profile.client_auth.replace("_", " ")
+    yield "your app authenticates by", profile.client_auth.replace("_", " ")
     yield "token endpoint rate", f"{rate.limit} in {_time(rate.per_s)} per {rate.scope.replace('_', ' ')}"
     yield "fatal", _codes((*rules.fatal, *rules.fatal_phrases))
-    yield "pauses the app", _codes(rules.client)
+    yield "pauses your app", _codes(rules.client)
     yield "retryable", _codes(rules.retryable)
     yield from _refresh_token_facts(profile)
 

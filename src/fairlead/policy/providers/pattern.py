@@ -54,7 +54,7 @@ class HeaderSign(Table):
     """A header that an answer must have."""
 
     name: HeaderName = Field(description="Its name, in any case.")
-    value: TextPattern | None = Field(default=None, description="What it says. Default anything.")
+    value: TextPattern | None = Field(default=None, description="Its value. Default any.")
 
 
 class BodySign(Table):
@@ -62,22 +62,24 @@ class BodySign(Table):
 
     path: JsonPath = Field(description="Names with dots between; * is every entry: `errors.*.reason`.")
     value: Annotated[str, Field(max_length=500)] | int | bool | None = Field(
-        default=None, description="What stands there, exactly. Default anything but null."
+        default=None, description="Its exact value. Default any but null."
     )
 
 
 class Pattern(Table):
     """One rule: what it matches, and what then becomes of the call."""
 
-    name: Key = Field(description="Its name, in messages and metrics.")
+    name: Key = Field(description="Its name; you find it in messages and metrics.")
     http_codes: tuple[HttpCode, ...] = Field(
-        min_length=1, max_length=32, description='Statuses it holds for: numbers, or classes such as "5xx".'
+        min_length=1,
+        max_length=32,
+        description='Statuses that it matches: numbers, or classes such as "5xx".',
     )
     patterns: tuple[TextPattern, ...] = Field(
         max_length=32,
         description="Words of the message: globs, or `re:` and a linear-time expression; case is ignored.",
     )
-    strategy: StrategyName = Field(description="How to go on.")
+    strategy: StrategyName = Field(description="What follows: a retry strategy or another action.")
     alone: tuple[HttpCode, ...] = Field(
         default=(),
         max_length=32,
@@ -86,7 +88,9 @@ class Pattern(Table):
     provider_codes: tuple[Code, ...] = Field(
         default=(), max_length=64, description="The provider's own error codes. Default none."
     )
-    header: HeaderSign | None = Field(default=None, description="A header that tells. Default none.")
+    header: HeaderSign | None = Field(
+        default=None, description="A header that must be present. Default none."
+    )
     body: BodySign | None = Field(default=None, description="A value in the JSON body. Default none.")
     category: Category | None = Field(
         default=None, description="What kind of failure it is. Default by strategy and status."

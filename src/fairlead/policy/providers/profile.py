@@ -51,7 +51,7 @@ class Profile(parts.Table):
     sources: tuple[parts.HttpsUrl, ...] = Field(
         default=(), description="Pages the facts come from. Default none."
     )
-    strategy: parts.Strategy = Field(description="How a fresh token is had; static_key: there is none.")
+    strategy: parts.Strategy = Field(description="How a fresh token is obtained; static_key: it never is.")
     allow_http: parts.Flag = Field(
         default=False, description="Plain http and any port, for tests on one machine. Default false."
     )
@@ -59,7 +59,7 @@ class Profile(parts.Table):
         default_factory=parts.Endpoints, description="Where requests go. Default nowhere."
     )
     client_auth: parts.ClientAuth = Field(
-        default="body", description="How the app proves itself at the token endpoint. Default body."
+        default="body", description="How your app authenticates at the token endpoint. Default body."
     )
     extra_fields: parts.ExtraFields = Field(
         default_factory=parts.ExtraFields, description="Fields beside the standard ones."
@@ -67,10 +67,10 @@ class Profile(parts.Table):
     scopes: parts.Scopes = Field(default_factory=parts.Scopes, description="How scopes are written.")
     ttl_default_s: parts.Seconds | None = Field(
         default=None,
-        description="Life of an access token whose answer tells none. Default none: it never expires.",
+        description="Life of an access token if the response gives none. Default none: it never expires.",
     )
     expires_in_unit: Literal["s", "ms"] = Field(
-        default="s", description="Unit of expires_in in the answer. Default s."
+        default="s", description="Unit of expires_in in the response. Default s."
     )
     windows: parts.WindowSettings = Field(
         default_factory=parts.WindowSettings, description="When a refresh is due."
@@ -84,7 +84,7 @@ class Profile(parts.Table):
     rate: parts.Rate = Field(default_factory=parts.Rate, description="Limit of the token endpoint.")
     limits: Limits = Field(default_factory=Limits, description="Limits of API calls.")
     apis: dict[parts.Key, Api] = Field(
-        default_factory=dict, description="Its APIs by name. Default none: calls give whole addresses."
+        default_factory=dict, description="Its APIs by name. Default none: your calls give whole URLs."
     )
     hosts: tuple[parts.Text, ...] = Field(
         default=(),
@@ -94,16 +94,19 @@ class Profile(parts.Table):
     )
     client: CallDefaults = Field(
         default_factory=CallDefaults,
-        description="How calls are made where their connection does not say otherwise.",
+        description="Defaults of calls; your connections can override them.",
     )
     patterns: tuple[Pattern, ...] = Field(
-        default=(), description="What answers of its API mean, over what ships for all. Default nothing."
+        default=(),
+        description="What responses of its API mean; they precede the built-in patterns. Default none.",
     )
     errors: parts.ErrorRules = Field(default_factory=parts.ErrorRules, description="What error codes mean.")
     refresh_token: parts.RefreshTokenFacts = Field(
         default_factory=parts.RefreshTokenFacts, description="How long refresh tokens live."
     )
-    account: parts.Account = Field(default_factory=parts.Account, description="Whose token it is.")
+    account: parts.Account = Field(
+        default_factory=parts.Account, description="How you learn the account of a token."
+    )
     backoff_factor: Annotated[float, Field(strict=True, ge=0.1, le=10)] = Field(
         default=1.0, description="Scales the base of every backoff of this provider. Default 1."
     )
@@ -113,10 +116,12 @@ class Profile(parts.Table):
     credential_header: parts.CredentialHeader = Field(
         default_factory=parts.CredentialHeader, description="How an API call carries the secret."
     )
-    revoke: parts.Revoke | None = Field(default=None, description="How a grant is ended. Default unknown.")
-    test: parts.Probe | None = Field(default=None, description="A harmless request. Default none.")
+    revoke: parts.Revoke | None = Field(default=None, description="How a grant is revoked. Default unknown.")
+    test: parts.Probe | None = Field(
+        default=None, description="A harmless request with which you test a connection. Default none."
+    )
     unverified: tuple[parts.Unverified, ...] = Field(
-        default=(), description="Facts to check before relying on them: `path: why`."
+        default=(), description="Facts that you should check before you rely on them: `path: why`."
     )
     variants: dict[Annotated[str, Field(pattern=NAME)], dict[str, Any]] = Field(
         default_factory=dict,

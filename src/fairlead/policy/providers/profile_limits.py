@@ -26,14 +26,14 @@ class CallLimit(Table):
     """One limit of a vendor: a bucket (capacity and per_s), or units in a window (limit and window_s)."""
 
     capacity: Units | None = Field(default=None, description="Units at once. Default: see window_s.")
-    per_s: Units | None = Field(default=None, description="Units that come back each second.")
+    per_s: Units | None = Field(default=None, description="Units that are refilled each second.")
     limit: Units | None = Field(default=None, description="Units in any window.")
     window_s: Seconds | None = Field(
         default=None,
         description="Length of the window. A tenth of its limit is let through at once, at least 1, and the "
         "rest evenly, so that no window holds more: 5 in 1 s is 1 at once and 4 a second. Default: a bucket.",
     )
-    apis: tuple[Key, ...] = Field(default=(), description="APIs whose calls it counts. Default all.")
+    apis: tuple[Key, ...] = Field(default=(), description="APIs with calls that it counts. Default all.")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -67,22 +67,24 @@ class Bulk(Table):
     """Operations that the vendor runs for minutes to hours, counted per app and account (G5)."""
 
     kinds: tuple[Key, ...] = Field(min_length=1, max_length=8, description="The kinds of operations.")
-    api_version: ApiVersion = Field(description="The version that is meant where none is named.")
+    api_version: ApiVersion = Field(description="The version of an operation that names none.")
     versions: tuple[BulkVersion, ...] = Field(
         min_length=1, max_length=8, description="How many run at once, by API version, oldest first."
     )
     lease_s: Annotated[float, Field(strict=True, ge=30, le=86_400)] = Field(
         default=600.0,
-        description="How long a place stays taken if nobody renews it; longer than the time between two "
+        description="How long a slot stays in use if it is not renewed; longer than the time between two "
         "polls of a running operation. Let running operations end before you change it: while processes use "
-        "different values, a loss, an outage or a clock change of Redis may free a place early. Default 600.",
+        "different values, a loss, an outage or a clock change of Redis may free a slot early. Default 600.",
     )
     again_s: Annotated[float, Field(strict=True, ge=1, le=3600)] = Field(
         default=30.0,
-        description="How long a job waits that found no place, or whose operation runs still. Default 30.",
+        description="Time until a job runs again if all slots are in use or its operation still runs. "
+        "Default 30.",
     )
     way: Literal["shopify"] | None = Field(
-        default=None, description="How they are begun and followed. Default by hand, with fl.bulk."
+        default=None,
+        description="The protocol that starts and polls them. Default none: you do that with fl.bulk.",
     )
 
     @model_validator(mode="after")
@@ -107,13 +109,13 @@ class Limits(Table):
 
     domain: Literal["tenant", "account", "app"] = Field(
         default="tenant",
-        description="What the vendor counts as one: each customer, each account, whoever uses it (all "
-        "connections to it share its slots), or all that your app does. Default tenant.",
+        description="What the vendor counts together: the calls of each of your customers, of each account (all "
+        "connections to it share its slots), or of your whole app. Default tenant.",
     )
     dialect: DialectName = Field(
-        default="standard", description="How its answers tell what is left. Default standard."
+        default="standard", description="How its responses report what is left. Default standard."
     )
-    api: Key = Field(default="rest", description="The API that is meant where none is named. Default rest.")
+    api: Key = Field(default="rest", description="The API of a call that names none. Default rest.")
     calls: dict[Key, CallLimit] = Field(
         default_factory=lambda: {"requests": CallLimit(limit=100, window_s=60.0)},
         max_length=MAX_BUCKETS,

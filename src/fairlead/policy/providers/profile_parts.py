@@ -48,7 +48,7 @@ class Table(BaseModel):
 class EndpointParam(Table):
     """A named part of the addresses, given once per connection (a shop, an account, a host)."""
 
-    description: Text = Field(description="What to put in, in words for the person who connects.")
+    description: Text = Field(description="What your customer or you must enter, in plain words.")
     example: Text | None = Field(default=None, description="An example value. Default none.")
     kind: ParamKind = Field(
         default="label", description="The closed pattern the value must match as a whole. Default label."
@@ -96,10 +96,12 @@ class Endpoints(Table):
     """Where requests go. ``{name}`` stands for a parameter."""
 
     token: Text | None = Field(default=None, description="Token endpoint. Required unless static_key.")
-    authorize: Text | None = Field(default=None, description="Where the customer consents. Default none.")
+    authorize: Text | None = Field(
+        default=None, description="Page where your customer consents. Default none."
+    )
     issuer: Text | None = Field(
         default=None,
-        description="What it calls itself in every answer to a consent (iss, RFC 9207). "
+        description="Its name in every response to a consent (iss, RFC 9207). "
         "Default not stated: an iss must stand at the host of authorize or token.",
     )
     params: dict[Key, EndpointParam] = Field(
@@ -121,7 +123,9 @@ class Scopes(Table):
     """How scopes are written."""
 
     separator: Literal[" ", ",", "+"] = Field(default=" ", description="Between scopes. Default a space.")
-    default: tuple[Text, ...] = Field(default=(), description="Asked for when the user names none.")
+    default: tuple[Text, ...] = Field(
+        default=(), description="Scopes that a consent asks for if you name none."
+    )
 
 
 class WindowSettings(Table):
@@ -153,7 +157,7 @@ class Replay(Table):
 
     policy: ReplayPolicy = Field(description="How the provider treats a refresh token it has seen before.")
     grace_s: Seconds | None = Field(
-        default=None, description="How long a spent token is still accepted. Required for grace."
+        default=None, description="How long a refresh token is accepted after its use. Required for grace."
     )
     replay_at_expiry: Flag | None = Field(
         default=None,
@@ -188,38 +192,39 @@ class ErrorRules(Table):
     code_fields: tuple[CodePlace, ...] = Field(
         default=("error", "error.code", "error.type", "error.status"),
         min_length=1,
-        description="Where codes stand in the answer. Default error, also as an object.",
+        description="Where codes stand in the response. Default error, also as an object.",
     )
     fatal: tuple[Code, ...] = Field(
-        default=("invalid_grant",), description="The grant is gone: needs_reauth. Default invalid_grant."
+        default=("invalid_grant",),
+        description="Codes for a lost grant: the connection gets needs_reauth. Default invalid_grant.",
     )
     fatal_phrases: tuple[Text, ...] = Field(
-        default=(), description="The same, found in the description, upper or lower case. Default none."
+        default=(), description="The same, as texts in the description, in any case. Default none."
     )
     client: tuple[Code, ...] = Field(
         default=("invalid_client",),
-        description="The app itself is refused: pauses (provider, client id). Default invalid_client.",
+        description="Codes for a refused app of yours: its refreshes pause. Default invalid_client.",
     )
     config: tuple[Code, ...] = Field(
         default=("unauthorized_client", "unsupported_grant_type", "invalid_scope"),
-        description="Settings are wrong. Default the three of RFC 6749.",
+        description="Codes for wrong settings of yours. Default the three of RFC 6749.",
     )
     permission: tuple[Code, ...] = Field(
-        default=("access_denied", "insufficient_scope"), description="A right is missing."
+        default=("access_denied", "insufficient_scope"), description="Codes for a missing permission."
     )
     request: tuple[Code, ...] = Field(
-        default=("invalid_request",), description="The request is malformed. Default invalid_request."
+        default=("invalid_request",), description="Codes for a malformed request. Default invalid_request."
     )
     retryable: tuple[Code, ...] = Field(
         default=("temporarily_unavailable", "server_error"),
-        description="Not processed, whatever the status: tried again.",
+        description="Codes for a request that was not processed, whatever the status; it is retried.",
     )
     rate_limited: tuple[Code, ...] = Field(
         default=(), description="Those of retryable that mean a limit. Default none."
     )
     ambiguous: tuple[Code, ...] = Field(
         default=("server_error",),
-        description="Those of retryable that, on a 5xx, do not tell whether the request was processed. "
+        description="Those of retryable after which, on a 5xx, the request may have been processed. "
         "Default server_error.",
     )
     gone_statuses: tuple[Annotated[int, Field(strict=True, ge=400, le=499)], ...] = Field(
@@ -248,7 +253,7 @@ class RefreshTokenFacts(Table):
         default=None, description="Dies this long after the consent, used or not. Default unknown."
     )
     expires_in_field: FieldPath | None = Field(
-        default=None, description="Where the answer tells its remaining seconds. Default nowhere."
+        default=None, description="Field of the token response with its remaining seconds. Default none."
     )
 
 
@@ -256,7 +261,9 @@ class Account(Table):
     """How the provider's account of a connection is known."""
 
     param: Key | None = Field(default=None, description="The endpoint parameter that is the account.")
-    field: FieldPath | None = Field(default=None, description="Where a token answer names the account.")
+    field: FieldPath | None = Field(
+        default=None, description="Field of the token response that names the account."
+    )
     url_segment: int | None = Field(
         default=None, strict=True, ge=0, le=9,
         description="The field holds a URL; the account is this segment of its path, from 0.",
@@ -280,7 +287,7 @@ class AssertionFacts(Table):
         description="client_assertion: authenticates client_credentials; grant: is the grant itself."
     )
     alg: Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"] = Field(
-        description="Signature algorithm; the key must fit."
+        description="Signature algorithm; your key must fit."
     )
     audience: Text = Field(
         default="token_endpoint", description="The claim aud: token_endpoint, or a fixed text."
@@ -318,7 +325,7 @@ class CredentialHeader(Table):
 class Revoke(Table):
     """How a grant is ended at the provider."""
 
-    url: Text = Field(description="Where; may hold endpoint parameters, {client_id} and {account_id}.")
+    url: Text = Field(description="URL; you can use endpoint parameters, {client_id} and {account_id} in it.")
     method: Literal["POST", "DELETE"] = Field(default="POST", description="HTTP method. Default POST.")
     authenticates: Literal["client", "token", "nothing"] = Field(
         default="client",
@@ -332,7 +339,7 @@ class Revoke(Table):
 class Probe(Table):
     """A harmless request that shows whether the credential works."""
 
-    url: Text = Field(description="Where; may hold endpoint parameters.")
+    url: Text = Field(description="URL; you can use endpoint parameters in it.")
     method: Literal["GET", "POST"] = Field(default="GET", description="HTTP method. Default GET.")
     json_body: Text | None = Field(default=None, description="Body of a POST. Default none.")
 
