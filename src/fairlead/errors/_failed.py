@@ -24,7 +24,7 @@ class TransientFailureError(FailedError):
     retryable = True
     http_status = 503
     category = "transient_server"
-    default_hint = "fairlead tries again by itself"
+    default_hint = "fairlead retries by itself"
 
 
 class IssuerClockError(TransientFailureError):
@@ -73,7 +73,7 @@ class CallFailedError(FailedError):
 
     code = "call_failed"
     default_hint = (
-        "`fairlead config test-response` shows how an answer is judged; patterns of a connection change it"
+        "see with `fairlead config test-response` how the response is classified; your patterns can change it"
     )
     account: str | None = None
     """The tenant's account at the provider; None if unknown."""
@@ -119,4 +119,4 @@ class SlotLostError(FailedError):
     retryable = True
     http_status = 503
     category = "transient_network"
-    default_hint = "fairlead tries again by itself; a long call needs an event loop that nothing blocks"
+    default_hint = "fairlead retries by itself; check that nothing of yours blocks the event loop"

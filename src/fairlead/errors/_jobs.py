@@ -12,4 +12,4 @@ class JobNotFinishedError(FairleadError):
     retryable = True
     http_status = 409
     category = "transient_server"
-    default_hint = "ask again, or give it more time"
+    default_hint = "ask again later, or give your job more time"

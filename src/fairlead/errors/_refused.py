@@ -11,7 +11,7 @@ class RefusedError(FairleadError):
     code = "refused"
     retryable = True
     http_status = 503
-    default_hint = "ask again after retry_after_s"
+    default_hint = "try again after retry_after_s"
 
 
 class RateLimitedError(RefusedError):
@@ -27,7 +27,7 @@ class RefreshInProgressError(RefusedError):
 
     code = "refresh_in_progress"
     category = "transient_network"
-    default_hint = "ask again in a second; this is no fault of the credential"
+    default_hint = "ask again in a second; your credential is not at fault"
 
 
 class EndpointUnavailableError(RefusedError):
@@ -35,7 +35,7 @@ class EndpointUnavailableError(RefusedError):
 
     code = "endpoint_unavailable"
     category = "transient_server"
-    default_hint = "fairlead tries again by itself; `fairlead providers show` shows since when"
+    default_hint = "fairlead retries by itself; `fairlead providers show` shows since when"
 
 
 class LimitExceededError(RefusedError):
@@ -44,7 +44,7 @@ class LimitExceededError(RefusedError):
     code = "limit_exceeded"
     http_status = 429
     category = "transient_rate_limit"
-    default_hint = "ask again after retry_after_s"
+    default_hint = "try again after retry_after_s"
 
 
 class BulkLimitReachedError(RefusedError):
@@ -56,7 +56,7 @@ class BulkLimitReachedError(RefusedError):
     code = "bulk_limit_reached"
     http_status = 429
     category = "transient_rate_limit"
-    default_hint = "ask again after retry_after_s, or once the running one is done"
+    default_hint = "try again after retry_after_s, or once the running one is done"
 
 
 class BulkStillRunningError(RefusedError):
@@ -69,7 +69,7 @@ class BulkStillRunningError(RefusedError):
     http_status = 409
     category = "transient_server"
     default_hint = (
-        "ask again after retry_after_s with operation.token; a job that lets it pass does so by itself"
+        "try again after retry_after_s with operation.token; your job does so if it lets this error pass"
     )
 
 
@@ -82,11 +82,11 @@ class LimiterUnavailableError(RefusedError):
 
 
 class EndpointPausedError(RefusedError):
-    """The provider refused our client id or secret, so all refreshes of this app are paused."""
+    """The provider refused the client id or secret of your app, so all refreshes of this app are paused."""
 
     code = "endpoint_paused"
     category = "permanent_config"
-    default_hint = "correct client_id and client_secret in the settings, then `fairlead providers resume`"
+    default_hint = "correct client_id and client_secret in your settings, then `fairlead providers resume`"
 
 
 class NotSentError(RefusedError):
@@ -102,7 +102,7 @@ class DeadlineExceededError(RefusedError):
 
     code = "deadline_exceeded"
     category = "transient_network"
-    default_hint = "give the call more time, or begin it earlier in its job"
+    default_hint = "give your call more time, or start it earlier in its job"
 
 
 class MasterKeyElsewhereError(RefusedError):
@@ -122,7 +122,7 @@ class ReauthRequiredError(RefusedError):
     retryable = False
     http_status = 401
     category = "permanent_auth"
-    default_hint = "send the customer the link of `fairlead connections reauthorize`"
+    default_hint = "send your customer the link of `fairlead connections reauthorize`"
     account: str | None = None
     """The tenant's account at the provider; None if unknown."""
 

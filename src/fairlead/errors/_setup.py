@@ -16,7 +16,7 @@ class InvalidConfigError(SetupError):
 
     code = "invalid_config"
     category = "permanent_config"
-    default_hint = "correct the settings named above; `fairlead doctor` checks them"
+    default_hint = "correct your settings named above; `fairlead doctor` checks them"
 
 
 class MasterKeyMissingError(SetupError):

@@ -35,7 +35,7 @@ class ProviderNotFoundError(UsageError):
     code = "provider_not_found"
     http_status = 404
     category = "permanent_config"
-    default_hint = "see `fairlead providers list`, or add a profile file to the providers folder"
+    default_hint = "see `fairlead providers list`, or add your profile file to the providers folder"
 
 
 class JobFailedError(UsageError):

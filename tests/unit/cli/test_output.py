@@ -62,14 +62,14 @@ def test_errors_are_words_or_an_object() -> None:
     assert (out.getvalue(), err.getvalue()) == (
         "",
         "error: the grant is gone (tenant 'acme', provider 'hubspot')\n"
-        "hint: send the customer the link of `fairlead connections reauthorize`\n",
+        "hint: send your customer the link of `fairlead connections reauthorize`\n",
     )
     output, _, err = an_output(as_json=True)
     output.problem(error)
     assert json.loads(err.getvalue())["error"] == {
         "code": "reauth_required",
         "message": "the grant is gone",
-        "hint": "send the customer the link of `fairlead connections reauthorize`",
+        "hint": "send your customer the link of `fairlead connections reauthorize`",
         "tenant": "acme",
         "provider": "hubspot",
         "category": "permanent_auth",

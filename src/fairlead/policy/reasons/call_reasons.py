@@ -9,26 +9,42 @@ from fairlead.policy.reasons.reason import end, refusal
 REFUSED_ADDRESS = refusal(
     "refused_address",
     "The address policy forbids the destination.",
-    "allow the host in the settings if it is yours",
+    "allow the host in your settings if it is yours",
 )
 DNS = end("dns", "The name of the host was not resolved.", "check the host in the profile or the connection")
-CONNECT = end("connect", "No connection to the host could be made.", "check that this host can reach it")
+CONNECT = end("connect", "No connection to the host could be made.", "check that your host can reach it")
 TLS = end("tls", "The TLS handshake failed or the certificate is not valid.", "check the certificate")
-TIMEOUT = end("timeout", "No complete response arrived before the deadline.", "give the call more time")
-RESET = end("reset", "The connection was lost, or the response was cut off.", "nothing to do if it passes")
-TOO_LARGE = end("too_large", "The response is larger than the limit.", "ask for less, or raise the limit")
+TIMEOUT = end(
+    "timeout", "No complete response arrived before the deadline.", "give your call a longer `deadline_s`"
+)
+RESET = end(
+    "reset", "The connection was lost, or the response was cut off.", "nothing, unless you see it often"
+)
+TOO_LARGE = end(
+    "too_large",
+    "The response is larger than the limit.",
+    "request less, or raise `max_body_bytes` of your call",
+)
 MALFORMED = end("malformed", "The response is not HTTP or does not decode.", "report it to the provider")
 UNMARKED = end(
-    "unmarked", "The request was not sent, because that it is sent could not be recorded.", "nothing to do"
+    "unmarked", "The request was not sent, because its start could not be recorded first.", "nothing to do"
 )
-CONNECTION_REFUSED = end("connection_refused", "The host refused the connection.", "check its port")
-CONNECTION_RESET = end("connection_reset", "The host reset the connection.", "nothing to do if it passes")
-CONNECTION_LOST = end("connection_lost", "The connection was lost.", "nothing to do if it passes")
+CONNECTION_REFUSED = end(
+    "connection_refused", "The host refused the connection.", "check the port in your URL"
+)
+CONNECTION_RESET = end(
+    "connection_reset", "The host reset the connection.", "nothing, unless you see it often"
+)
+CONNECTION_LOST = end("connection_lost", "The connection was lost.", "nothing, unless you see it often")
 NETWORK = end("network", "A library reported an error of the network.", "read its text in the dead letter")
 
 # ---- a response that cannot be used
 
-CLOSED = end("closed", "The response was dropped because its client was closed.", "read the response before")
+CLOSED = end(
+    "closed",
+    "The response was dropped because its client was closed.",
+    "read the response before you close the client",
+)
 LINE_TOO_LONG = end(
     "line_too_long", "A line of a streamed response is too long.", "read the response as bytes"
 )
@@ -37,18 +53,22 @@ NOT_XML = end("not_xml", "The response is not XML.", "read `.text` of the respon
 NO_FILE = end("no_file", "The bulk operation has no result file.", "run the operation again")
 PARTIAL = end("partial", "The response reports that some items failed, without a code.", "see `failed_items`")
 NEXT_PAGE_UNREADABLE = end(
-    "next_page_unreadable", "The link to the next page cannot be read.", "check `pages` of the profile"
+    "next_page_unreadable",
+    "The link to the next page cannot be read.",
+    "check `pages` of your profile or of your call",
 )
 LEADS_ELSEWHERE = end(
-    "leads_elsewhere", "The link to the next page leads to another host.", "check `pages` of the profile"
+    "leads_elsewhere",
+    "The link to the next page leads to another host.",
+    "check `pages` of your profile or of your call",
 )
 MAY_HAVE_ACTED = end(
     "may_have_acted",
-    "The provider may have executed the call, and a repetition would not be harmless.",
-    "check at the provider, then redrive or abandon the dead letter",
+    "The provider may have executed the call, and repeating it may do harm.",
+    "check at the provider, then run `fairlead dlq redrive` or `fairlead dlq abandon`",
 )
 FOREIGN_HOST = refusal(
     "foreign_host",
     "The call leads to a host that is none of the provider's, or over plain http.",
-    "correct the address, or list the host in `hosts` of the profile",
+    "correct your URL, or list the host in `hosts` of your profile",
 )

@@ -25,14 +25,16 @@ NO_WORKER = wait("no_worker", "No process is alive to run it.", "start `fairlead
 NO_HANDLER = wait(
     "no_handler",
     "No worker takes its kind from its queue.",
-    "start a worker that declares the kind, or cancel the job",
+    "start a worker with the module that declares it (`fairlead run --app MODULE:OBJECT`)",
 )
 SUSPECT = wait(
     "suspect",
     "It was in flight when its worker crashed, so it runs while its worker has no other job.",
     "wait until a worker is idle",
 )
-QUEUED = wait("queued", "Its lane is ready, and others are ahead of it.", "wait, or start more workers")
+QUEUED = wait(
+    "queued", "Its lane is ready, and others are ahead of it.", "wait, or start more of your workers"
+)
 LANE_NOT_READY = wait(
     "lane_not_ready", "The next sweep of the lanes makes its lane ready.", "wait for up to a minute"
 )
@@ -43,33 +45,35 @@ FINISHED = end("finished", "It is completed, cancelled or discarded.", "see `fai
 CRASHED = wait(
     "crashed",
     "The worker died or did not renew its lease in time; this counts as no attempt.",
-    "see the log and the memory of the worker",
+    "see the log and the memory of your worker",
 )
 DRAIN = wait("drain", "The worker stops and made the job available again.", "nothing to do")
 LEASE_LOST = wait(
     "lease_lost",
     "The worker could not renew its lease in time and stopped the job.",
-    "check the database and that no handler blocks the event loop",
+    "check your database, and that none of your handlers blocks the event loop",
 )
 JOB_TIMEOUT = end(
     "job_timeout",
     "The attempt took longer than the timeout of the job.",
-    "give the kind a longer `timeout_s`, or split the work",
+    "give the kind a longer `timeout_s`, or split your work",
 )
 HANDLER_ERROR = end(
     "handler_error",
-    "The handler raised an exception of a class without a usable name.",
+    "Your handler raised an exception of a class without a usable name.",
     "read the traceback in the dead letter",
 )
 UNCLASSIFIED = end(
-    "unclassified", "No rule matches the error.", "read its text, and add a pattern or declare it transient"
+    "unclassified",
+    "No rule matches the error.",
+    "read its text, and add a pattern to your profile or declare it transient",
 )
 OUTCOME_REFUSED = end(
     "outcome_refused",
-    "The handler returned an outcome that cannot be stored.",
-    "correct what the handler returns",
+    "Your handler returned an outcome that cannot be stored.",
+    "correct what your handler returns",
 )
-DISCARDED = end("discarded", "The handler discarded the job.", "read the reason in the dead letter")
+DISCARDED = end("discarded", "Your handler discarded the job.", "read the reason in the dead letter")
 POISON = end(
     "poison",
     "Its workers died as often as the crash limit allows.",
@@ -77,10 +81,12 @@ POISON = end(
 )
 EXPIRED = end("expired", "It was not run before its expiry.", "enqueue it again, with a later expiry")
 SUBSCRIBER_FAILED = end(
-    "subscriber_failed", "A subscriber of a notification failed.", "read its exception; it is notified again"
+    "subscriber_failed",
+    "A subscriber of a notification failed.",
+    "read its exception, and correct your subscriber; it is notified again",
 )
 DEAD_LETTERS_FULL = refusal(
     "dead_letters_full",
     "The queue has as many open dead letters as it may have.",
-    "heal the cause, then `fairlead dlq redrive`, `resolve` or `abandon`",
+    "mend the cause, then `fairlead dlq redrive`, `resolve` or `abandon`",
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from fairlead.policy.reasons.reason import refusal
 
-RATE = refusal("rate", "A rate limit has no room for the call.", "ask again after `retry_after_s`")
-SLOT = refusal("slot", "All slots of the connection are in use.", "ask again after `retry_after_s`")
+RATE = refusal("rate", "A rate limit has no room for the call.", "call again after `retry_after_s`")
+SLOT = refusal("slot", "All slots of the connection are in use.", "call again after `retry_after_s`")
 QUOTA = refusal(
-    "quota", "The tenant uses as many slots as its quota allows.", "ask again after `retry_after_s`"
+    "quota", "The tenant uses as many slots as its quota allows.", "call again after `retry_after_s`"
 )
 BREAKER = refusal(
-    "breaker", "The breaker of the destination is open.", "wait: one probe in a while closes it"
+    "breaker",
+    "The breaker of the destination is open.",
+    "wait: a probe closes it once the destination responds",
 )
 RECOVERY = refusal(
     "recovery",
@@ -28,13 +30,15 @@ ISOLATED = refusal(
     "see `fairlead gate overrides`",
 )
 RAPID = refusal(
-    "rapid", "The tenant repeats refused calls without waiting.", "wait for `retry_after_s` before the next"
+    "rapid",
+    "The tenant repeats refused calls without waiting.",
+    "wait for `retry_after_s` before your next call",
 )
 RETRIES = refusal(
-    "retries", "Too many of the connection's calls in flight are retries.", "ask again after `retry_after_s`"
+    "retries", "Too many of the connection's calls in flight are retries.", "call again after `retry_after_s`"
 )
 COST_ABOVE_LIMIT = refusal(
     "cost_above_limit",
     "The call costs more than the limit can ever hold.",
-    "make the call smaller, or correct the limit in the settings",
+    "make your call smaller, or correct the limit in your settings",
 )

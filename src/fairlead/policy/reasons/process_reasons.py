@@ -12,12 +12,12 @@ DESCRIPTORS = refusal(
 RESOURCES = refusal(
     "resources",
     "The host has no memory, buffers or local ports left.",
-    "this host has no memory, buffers or local ports left: see dmesg and `ss -s`",
+    "find what uses the memory, buffers or local ports of this host with `dmesg` and `ss -s`",
 )
 RESOLVER = refusal(
     "resolver",
     "The name servers of the host do not respond.",
-    "check that the name servers of this host answer (/etc/resolv.conf)",
+    "check that the name servers of this host respond (/etc/resolv.conf)",
 )
 PROXY = refusal(
     "proxy",

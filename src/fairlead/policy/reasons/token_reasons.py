@@ -7,32 +7,32 @@ from fairlead.policy.reasons.reason import end, refusal, wait
 NEEDS_REAUTH = wait(
     "needs_reauth",
     "The connection needs a new grant of the customer.",
-    "send the customer the link of `fairlead connections reauthorize`",
+    "send your customer the link of `fairlead connections reauthorize`",
 )
 REVOKED = end(
     "revoked",
     "The connection was revoked.",
-    "send the customer the link of `fairlead connections reauthorize`",
+    "send your customer the link of `fairlead connections reauthorize`",
 )
 LOST_ROTATION = end(
     "lost_rotation",
     "The response of a refresh was lost and the provider does not repeat it.",
-    "send the customer the link of `fairlead connections reauthorize`",
+    "send your customer the link of `fairlead connections reauthorize`",
 )
 ACCOUNT_GONE = end(
     "account_gone",
     "The provider reports that the account does not exist.",
-    "ask the customer whether the account was closed or renamed",
+    "ask your customer whether the account was closed or renamed",
 )
 FATAL_PHRASE = end(
     "fatal_phrase",
     "The provider refused the grant by a text that the profile lists.",
-    "send the customer the link of `fairlead connections reauthorize`",
+    "send your customer the link of `fairlead connections reauthorize`",
 )
 UNRECOGNISED = end(
     "unrecognised",
     "The provider returned a code that may hold a secret, so it is not shown.",
-    "add the code to `errors` of the profile",
+    "add the code to `errors` of your profile",
 )
 BACKED_OFF = wait(
     "backed_off", "A refresh of this connection failed and its retry waits.", "wait for `retry_after_s`"
