@@ -104,7 +104,7 @@ BOUNDS = (
         "dead letters that are open", "queue",
         f"`retention.dead_letter_bound`, {RetentionTable.model_fields['dead_letter_bound'].default:,}",
         "new jobs of those kinds that have at least their share of them are refused, and where most of those "
-        "are one tenant's, his alone, up to twice the bound; other kinds and queues go on",
+        "are one tenant's, only that tenant's, up to twice the bound; other kinds and queues go on",
         "security/test_S36_bounds.py::test_full_dead_letters_stop_who_filled_them_in_his_kind_and_queue",
     ),
     Bound(
@@ -121,7 +121,7 @@ BOUNDS = (
     ),
     Bound(
         "rates of a connection", "connection", f"{MAX_BUCKETS} buckets, each of its tenant alone",
-        "a call waits for its turn or is told when",
+        "a call waits for its reservation, or you get `limit_exceeded` with the time to retry",
         "contract/test_gate_buckets.py::test_tenants_do_not_share",
     ),
     Bound(
@@ -133,13 +133,13 @@ BOUNDS = (
         "unit/engine/test_pipeline_unsent.py::test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken",
     ),
     Bound(
-        "body of an answer", "call", f"`max_body_bytes`, {_size(MAX_BODY_BYTES)} decoded",
+        "body of a response", "call", f"`max_body_bytes`, {_size(MAX_BODY_BYTES)} decoded",
         "the call fails, the connection is closed",
         "contract/test_transport_bodies.py::test_the_bound_is_exact",
     ),
     Bound(
-        "answer of a token endpoint", "refresh", f"{_size(LARGEST_BODY)}; {_size(LARGEST_TOKEN)} of a token",
-        "the outcome is unknown, the answer is kept sealed",
+        "response of a token endpoint", "refresh", f"{_size(LARGEST_BODY)}; {_size(LARGEST_TOKEN)} of a token",
+        "the outcome is unknown, and the response is kept sealed",
         "unit/policy/test_token_parse.py::test_unreadable_answers_are_refused_without_raising",
     ),
     Bound(
@@ -156,11 +156,11 @@ UNBOUND = (
     ("jobs that wait", "a claim takes turns by tenant, so a backlog delays its own tenant"),
     (
         "bytes stored (args, results, errors)",
-        "those of each job are bounded, and `retention` ends them; a full disk stops everybody",
+        "those of each job are bounded, and `retention` ends them; a full disk stops all tenants",
     ),
     (
         "connections stored",
-        "each is a row and a credential; no door of fairlead's lets a tenant add one by himself",
+        "each is a row and a credential; only your code and your operators can add one",
     ),
 )
 """What a tenant has no cap of, and what protects others instead."""
@@ -177,25 +177,25 @@ WAITS = (
     ),
     (
         "a job `token.refresh`", "the refresh", f"{_REFRESH.lease_s:g} s, and no other process at all",
-        "it snoozes and burns no attempt",
+        "it snoozes, which counts as no attempt",
     ),
     (
         "each statement", "PostgreSQL",
         f"{_DATABASE.acquire_timeout_s:g} s for a connection, "
         f"{_DATABASE.statement_timeout_s * 5 / 6:g} s for a lock of another transaction, "
         f"{_DATABASE.statement_timeout_s:g} s at the server, "
-        f"{_DATABASE.command_timeout_s:g} s for the answer",
-        "`dependency_unavailable`; what may be committed is recognised when it is asked for again",
+        f"{_DATABASE.command_timeout_s:g} s for the response",
+        "`dependency_unavailable`; a repetition recognises what was committed",
     ),
     (
-        "the settlement of an answer", "a locked row, or a database that is away",
-        f"as long as the process lives, asked anew each {_REFRESH.settle_retry_s:g} s",
-        "nothing else waits for it: the answer is in the journal, and callers have a bound of their own",
+        "storing a token response", "a locked row, or a database that is unavailable",
+        f"as long as the process lives, retried every {_REFRESH.settle_retry_s:g} s",
+        "nothing else waits for it: the response is in the journal, and callers have a bound of their own",
     ),
-    ("a refresh", "a KMS hook", f"{KMS_S:g} s", "`dependency_unavailable`; the next caller asks anew"),
+    ("a refresh", "a KMS hook", f"{KMS_S:g} s", "`dependency_unavailable`; the next caller tries again"),
     (
         "a refresh", "the journal's disk", f"{JournalSettings().sync_timeout_s:g} s",
-        "before the send: refused; after it: the answer is settled all the same",
+        "before the send: refused; after it: the response is stored all the same",
     ),
     (
         "a consent", "the token endpoint, then the database", f"{CODE_S:g} s, then {STORE_FOR_S:g} s",
