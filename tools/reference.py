@@ -230,10 +230,12 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
 # ---- events ------------------------------------------------------------------------------------
 
 _EVENTS = """\
-fairlead reports what happens inside it as events. You find each as one line of the log with its fields; fields
-that do not apply are left out. No event holds a secret. In your own program events go to the logger `fairlead`.
+Look up here what a line of your log means. fairlead reports what happens inside it as events, and you find each
+as one line of the log with its fields; fields that do not apply are left out. No event holds a secret. In your own
+program you get events at the logger `fairlead`, so your logging configuration decides where they go.
 
-You can have `needs_reauth` and `token_expiring` delivered, too: see [notices](notices.md).
+With `@fl.on` you subscribe to `needs_reauth` and `token_expiring`; you can also have them delivered to your
+service: see [notices](notices.md).
 
 A `job_finished` line is a warning if the run failed, and an error if the job is discarded.
 """
@@ -279,8 +281,8 @@ def our_events() -> list[type[Event]]:
 # ---- the client --------------------------------------------------------------------------------
 
 _CLIENT = """\
-The types that calls through a connection are made with and give: `from fairlead import Client, Response`. How
-they are used: [Calls](../how-to/client.md).
+Look up here the types with which you make calls through a connection, and those that you get back. You import
+them by `from fairlead import Client, Response`. [Calls](../how-to/client.md) shows you how to use them.
 """
 CLIENT_TYPES = (
     "Client",

@@ -21,14 +21,13 @@ CEILINGS: dict[str, Ceiling] = {
     # tools.wording.RULES, in that order.
     # ceilings begin
     "docs": (0, 0, 5, 0, 0),
-    "docs/reference": (0, 51, 57, 0, 0),
     "src/fairlead/policy/providers": (88, 8, 9, 46, 0),
     # ceilings end
 }
 WHO_RATE, TELL_RATE, YOU_RATE = 0.3, 0.2, 10.0
 """For 1,000 words: the final bounds of every package, and of the pages that speak to their reader."""
-YOU_FLOORS = {"docs/tutorial": 10.0, "docs/how-to": 10.0, "docs/explanation": 10.0, "docs/reference": 5.0}
-"""To do: raise each to YOU. README.md follows."""
+YOU_FLOORS = {"docs/tutorial": 10.0, "docs/how-to": 10.0, "docs/explanation": 10.0, "docs/reference": 10.0}
+"""To do: README.md follows."""
 PAGES_WITHOUT_YOU: set[str] = set()
 """To do: none. Pages that never speak to their reader."""
 

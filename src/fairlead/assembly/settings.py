@@ -136,7 +136,8 @@ class RefreshTable(Table):
         5.0, ge=0, description="How long a process serves a token from memory without a query. Default 5."
     )
     retry_dead_after_s: Seconds = Field(
-        900.0, description="Time before a refresh is scheduled again whose job was discarded. Default 900."
+        900.0,
+        description="Time before a refresh is scheduled again after its job was discarded. Default 900.",
     )
     breaker_failures: int = Field(
         10,

@@ -71,7 +71,9 @@ def pause(
     call: Invocation,
     *,
     names: Names,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the schedule.")] = "paused by hand",
+    reason: Annotated[
+        str, typer.Option("--reason", help="Your reason; kept with the schedule.")
+    ] = "paused by hand",
     options: ConfirmOptions,
 ) -> Exit | None:
     """Enqueue no more jobs of these schedules until they are resumed; a restart does not resume them.

@@ -87,7 +87,7 @@ command(app, "set")(set_settings)
 
 @command(app, "test")
 def probe(call: Invocation, tenant: Tenant, provider: Provider, account: Account = "default") -> Exit | None:
-    """Call the provider's test endpoint with a valid token. Ends with 1 if refused, 75 without an answer."""
+    """Call the provider's test endpoint with a valid token. Ends with 1 if refused, 75 without a response."""
     key = connection_key(tenant, provider, account)
 
     response = call.with_runtime(lambda runtime: runtime.tokens.accounts.test(key))
@@ -125,7 +125,7 @@ def revoke(
     provider: Provider,
     account: Account = "default",
     reason: Annotated[
-        str, typer.Option("--reason", help="Why; kept in the audit trail.")
+        str, typer.Option("--reason", help="Your reason; kept in the audit trail.")
     ] = "revoked by hand",
     options: ConfirmOptions,
 ) -> Exit | None:

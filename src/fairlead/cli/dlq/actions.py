@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EntryIds = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of entries.", show_default=False)
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why; kept with the entry.")]
+Reason = Annotated[str, typer.Option("--reason", help="Your reason; kept with the entry.")]
 
 CHANGED = "unchanged: it was closed or failed again meanwhile"
 REPLAY = {

@@ -131,7 +131,9 @@ def cancel(
     *,
     filter_: JobFilterOptions,
     job_ids: JobIds = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the job.")] = "cancelled by hand",
+    reason: Annotated[
+        str, typer.Option("--reason", help="Your reason; kept with the job.")
+    ] = "cancelled by hand",
     state: Annotated[
         str | None,
         typer.Option(

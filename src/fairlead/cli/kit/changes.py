@@ -40,7 +40,9 @@ class ConfirmOptions:
 class ChangeOptions(ConfirmOptions):
     """The same, with a reason for the audit trail. Commands that store the reason define their own option."""
 
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")] = None
+    reason: Annotated[str | None, typer.Option("--reason", help="Your reason; kept in the audit trail.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, slots=True)
