@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.databases import connected, fresh_database, server
 from bench.report import Row
-from bench.sides import Child, SideFailed, Skipped, ask, started
+from bench.sides import Child, SideFailedError, SkippedError, ask, started
 
 RATE = 800
 LOAD_S, QUICK_S = 600.0, 4.0
@@ -106,7 +106,7 @@ async def run(*, rounds: int, quick: bool, peers: bool = True, seconds: float | 
             elif peers:
                 try:
                     runs[name] = await _run(url, module, load_s)
-                except (Skipped, SideFailed) as error:
+                except (SkippedError, SideFailedError) as error:
                     skipped[name] = str(error)
     return _rows(runs, skipped, load_s)
 

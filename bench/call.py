@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.databases import servers
 from bench.report import Row
-from bench.sides import Contender, SideFailed, Skipped, ask, started
+from bench.sides import Contender, SideFailedError, SkippedError, ask, started
 from bench.valkey import settle
 
 PROGRAM = "bench.gate_child"
@@ -104,7 +104,7 @@ async def _rounds(field: _Field, contenders: Sequence[Contender], rounds: int) -
                 continue
             try:
                 await field.measure(contender, "rate")
-            except (Skipped, SideFailed) as error:
+            except (SkippedError, SideFailedError) as error:
                 if not contender.name.startswith("glued"):
                     raise
                 contender.skipped = str(error)

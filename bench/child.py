@@ -16,7 +16,7 @@ from typing import Any
 
 import asyncpg
 
-from bench.sides import Side, SideFailed, Skipped, Watch, samples
+from bench.sides import Side, SideFailedError, SkippedError, Watch, samples
 
 WARM_UP = 20
 PATIENCE_S = 30.0
@@ -66,7 +66,7 @@ async def _drain(side: Side, url: str, options: Mapping[str, Any]) -> None:
     async with _working(side, url, watch, options) as worker:
         await _until(lambda: watch.runs > 0, PATIENCE_S, worker)
         if not watch.runs:
-            raise SideFailed(f"no job has begun within {PATIENCE_S:g} s")
+            raise SideFailedError(f"no job has begun within {PATIENCE_S:g} s")
         await _until(lambda: watch.runs >= total, options["for_s"], worker)
         late = watch.runs < total
         while (open_jobs := await observer.fetchval(side.OPEN)) and not late:
@@ -141,7 +141,7 @@ async def _until(reached: Callable[[], bool], limit_s: float, worker: asyncio.Ta
     while not reached() and time.perf_counter() < ends:
         if worker.done():
             await worker
-            raise SideFailed("the worker has ended by itself")
+            raise SideFailedError("the worker has ended by itself")
         await asyncio.sleep(LOOK_S)
 
 
@@ -162,7 +162,7 @@ def main(module: str, act: str, url: str, options: str) -> None:
             runner.run(ACTS[act](side, url, json.loads(options)))
     except ImportError as error:
         say(skipped=f"{error.name} is not installed")
-    except Skipped as error:
+    except SkippedError as error:
         say(skipped=str(error))
     sys.stdout.flush()
     os._exit(0)

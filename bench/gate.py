@@ -32,7 +32,7 @@ from bench.databases import servers
 from bench.gate_rows import rows
 from bench.gate_sides import Field
 from bench.report import Row
-from bench.sides import Contender, SideFailed, Skipped, ask
+from bench.sides import Contender, SideFailedError, SkippedError, ask
 from bench.valkey import pinned_cores, settle
 
 PROGRAM = "bench.gate_child"
@@ -133,7 +133,7 @@ async def _find_tasks(url: str, contender: Contender, size: Size) -> None:
         options = _rate(size, keys=1) | contender.options | {"tasks": tasks}
         try:
             rates[tasks] = (await _ask(url, contender, "rate", options))["per_s"]
-        except (Skipped, SideFailed) as error:
+        except (SkippedError, SideFailedError) as error:
             contender.skipped = str(error)
             return
     contender.options = {**contender.options, "tasks": max(rates, key=lambda tasks: rates[tasks])}
@@ -146,7 +146,7 @@ async def _guarded(url: str, taking_part: Field, step: Step) -> None:
         return
     try:
         figures = await _ask(url, contender, step.act, {**step.options, **contender.options})
-    except (Skipped, SideFailed) as error:
+    except (SkippedError, SideFailedError) as error:
         if contender not in taking_part.peers:
             raise
         contender.skipped = str(error)

@@ -24,7 +24,7 @@ from importlib import metadata
 from typing import Any
 
 from bench.gate_sides import Decide, GateSide
-from bench.sides import Skipped
+from bench.sides import SkippedError
 
 WARM_UP = 50
 LAP_S = 0.25
@@ -152,7 +152,7 @@ def main(module: str, act: str, url: str, options: str) -> None:
         asyncio.run(ACTS[act](importlib.import_module(module), url, json.loads(options)))
     except ImportError as error:
         say(skipped=f"{error.name} is not installed")
-    except Skipped as error:
+    except SkippedError as error:
         say(skipped=str(error))
     sys.stdout.flush()
     os._exit(0)

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bench.sides import Contender, SideFailed
+from bench.sides import Contender, SideFailedError
 
 PLENTY = 1_000_000_000
 """Units a second, and units at once."""
@@ -49,4 +49,4 @@ class Field:
 def must(allowed: bool, name: str) -> None:
     """Raise SideFailed for a refusal, which would otherwise be measured as a decision."""
     if not allowed:
-        raise SideFailed(f"{name} refused a call that its limits allow")
+        raise SideFailedError(f"{name} refused a call that its limits allow")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from bench.databases import connected, fresh_database, server, settle
 from bench.report import Row
-from bench.sides import Contender, SideFailed, Skipped, ask
+from bench.sides import Contender, SideFailedError, SkippedError, ask
 
 START_S = 60.0
 ENQUEUE_S = 180.0
@@ -90,7 +90,7 @@ async def _guarded_round(server_url: str, taking_part: Field, contender: Contend
         return
     try:
         await _round(server_url, taking_part, contender, size)
-    except (Skipped, SideFailed) as error:
+    except (SkippedError, SideFailedError) as error:
         if contender in (taking_part.ours, taking_part.limit):
             raise
         contender.skipped = str(error)

@@ -106,11 +106,11 @@ class Side(Protocol):
         """Run one worker until cancelled."""
 
 
-class Skipped(Exception):
+class SkippedError(Exception):
     """This side cannot run here, for the reason in the message."""
 
 
-class SideFailed(RuntimeError):
+class SideFailedError(RuntimeError):
     """A child ended without an answer. The message is its last line."""
 
 
@@ -146,7 +146,7 @@ async def ask(
             async with asyncio.timeout(limit_s):
                 return await child.line()
         except TimeoutError:
-            raise SideFailed(f"{module} {act}: no answer within {limit_s:g} s") from None
+            raise SideFailedError(f"{module} {act}: no answer within {limit_s:g} s") from None
 
 
 class Child:
@@ -164,10 +164,10 @@ class Child:
         if not text:
             self._errors.seek(0)
             lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise SideFailed(f"{self._name}: {lines[-1] if lines else 'ended without a word'}")
+            raise SideFailedError(f"{self._name}: {lines[-1] if lines else 'ended without a word'}")
         answer: dict[str, Any] = json.loads(text)
         if "skipped" in answer:
-            raise Skipped(answer["skipped"])
+            raise SkippedError(answer["skipped"])
         return answer
 
     def stop(self) -> None:

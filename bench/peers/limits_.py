@@ -21,7 +21,7 @@ from limits.aio.strategies import (
 from limits.errors import ConfigurationError
 
 from bench.gate_sides import PLENTY, Decide, must
-from bench.sides import Skipped
+from bench.sides import SkippedError
 
 PACKAGE = "limits"
 SETTINGS: Mapping[str, Any] = {"max_connections": "as many as tasks"}
@@ -42,7 +42,7 @@ async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
             f"async+{kind}://{address}", implementation=options["client"], max_connections=options["tasks"]
         )
     except ConfigurationError as error:
-        raise Skipped(str(error)) from None
+        raise SkippedError(str(error)) from None
     limiter = STRATEGIES[options["strategy"]](storage)
     item = RateLimitItemPerSecond(PLENTY)
 

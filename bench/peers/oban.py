@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bench.sides import Sample, Skipped, Watch
+from bench.sides import Sample, SkippedError, Watch
 
 try:
     from oban import Oban, worker
     from oban.schema import install
 except ImportError as error:
     needed = "`pip install oban`, which builds a C extension"
-    raise Skipped("needs Python 3.12" if sys.version_info < (3, 12) else needed) from error
+    raise SkippedError("needs Python 3.12" if sys.version_info < (3, 12) else needed) from error
 
 PACKAGE = "oban"
 LOOP = "uvloop"  # its command runs on it

@@ -21,7 +21,7 @@ from fairlead.engine.ports import (
     Sealed,
     SentMark,
     Settlement,
-    Unknown,
+    UnknownOutcome,
 )
 from tests.contract.stores import Stores, a_session
 from tests.support.engine import IDS
@@ -130,9 +130,9 @@ def answer(wish: Intent, mark: SentMark, epoch: int) -> Settlement:
     )
 
 
-def unknown(wish: Intent, due_in_s: float | None = 0.0, reason: str = "cut") -> Unknown:
+def unknown(wish: Intent, due_in_s: float | None = 0.0, reason: str = "cut") -> UnknownOutcome:
     """Its outcome is not known."""
-    return Unknown(wish.connection_id, wish.attempt_id, reason, due_in_s, IDS.uuid7())
+    return UnknownOutcome(wish.connection_id, wish.attempt_id, reason, due_in_s, IDS.uuid7())
 
 
 async def unknown_rotation(stores: Stores) -> tuple[Credential, Intent]:

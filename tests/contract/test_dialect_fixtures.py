@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.calls.classify.verdict import Result, Scope, Step
+from fairlead.policy.calls.classify.verdict import LimitScope, Result, Step
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -34,7 +34,7 @@ SALESFORCE_FAULT = (
     "ConcurrentRequests (Concurrent API Requests) Limit exceeded.</faultstring>"
 )
 RATE, SLOT, DAY = "rate_limit_errors", "concurrency_errors", "api_limit_errors"
-CONNECTION = Scope.CONNECTION
+CONNECTION = LimitScope.CONNECTION
 
 
 def netsuite(code: str) -> RawResponse:
@@ -65,11 +65,11 @@ LIMITS = {
         CONNECTION,
     ),
     "shopify-rest": ("shopify", RawResponse(429, {"Retry-After": "2.0"}), RATE, Step.STATUS, CONNECTION),
-    "shopify-bulk": ("shopify", RawResponse(200, body=BULK), RATE, Step.PROTOCOL_BODY, Scope.ENDPOINT),
+    "shopify-bulk": ("shopify", RawResponse(200, body=BULK), RATE, Step.PROTOCOL_BODY, LimitScope.ENDPOINT),
     "hubspot-rolling": ("hubspot", RawResponse(429, body=ROLLING), RATE, Step.PROVIDER_CODE, CONNECTION),
-    "hubspot-search": ("hubspot", hubspot("SECONDLY"), RATE, Step.PROVIDER_CODE, Scope.ENDPOINT),
-    "hubspot-daily": ("hubspot", hubspot("DAILY"), DAY, Step.PROVIDER_CODE, Scope.DAY),
-    "hubspot-locked": ("hubspot", RawResponse(423), RATE, Step.STATUS, Scope.OBJECT),
+    "hubspot-search": ("hubspot", hubspot("SECONDLY"), RATE, Step.PROVIDER_CODE, LimitScope.ENDPOINT),
+    "hubspot-daily": ("hubspot", hubspot("DAILY"), DAY, Step.PROVIDER_CODE, LimitScope.DAY),
+    "hubspot-locked": ("hubspot", RawResponse(423), RATE, Step.STATUS, LimitScope.OBJECT),
     "hubspot-moving": ("hubspot", RawResponse(477, {"Retry-After": "30"}), RATE, Step.STATUS, CONNECTION),
     "netsuite-rest": (
         "netsuite",
@@ -126,7 +126,7 @@ LIMITS = {
         salesforce("TotalRequests Limit exceeded."),
         DAY,
         Step.PROVIDER_CODE,
-        Scope.DAY,
+        LimitScope.DAY,
     ),
     "salesforce-403-long-calls": (
         "salesforce",
@@ -135,7 +135,7 @@ LIMITS = {
         Step.PROVIDER_CODE,
         CONNECTION,
     ),
-    "salesforce-403-unsaid": ("salesforce", salesforce("no"), DAY, Step.PROVIDER_CODE, Scope.DAY),
+    "salesforce-403-unsaid": ("salesforce", salesforce("no"), DAY, Step.PROVIDER_CODE, LimitScope.DAY),
     "stripe-rate": (
         "stripe",
         stripe(**{"stripe-rate-limited-reason": "global-rate"}),
@@ -155,14 +155,14 @@ LIMITS = {
         RawResponse(429, {"stripe-rate-limited-reason": "endpoint-rate"}),
         RATE,
         Step.HEADER,
-        Scope.ENDPOINT,
+        LimitScope.ENDPOINT,
     ),
     "stripe-lock": (
         "stripe",
         RawResponse(429, body={"error": {"code": "lock_timeout"}}),
         "object_lock",
         Step.PROVIDER_CODE,
-        Scope.OBJECT,
+        LimitScope.OBJECT,
     ),
     "mercadolibre-text": (
         "mercadolibre",
@@ -214,7 +214,7 @@ LIMITS = {
         RawResponse(429, {"x-rate-limit-problem": "day"}),
         "day_used_up",
         Step.HEADER,
-        Scope.DAY,
+        LimitScope.DAY,
     ),
     "xero-in-flight": (
         "xero",

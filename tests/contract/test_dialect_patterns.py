@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.calls.classify.rules import builtin_rules, rules_of
-from fairlead.policy.calls.classify.verdict import Result, Scope, Step
+from fairlead.policy.calls.classify.verdict import LimitScope, Result, Step
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next, StrategyName
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -80,7 +80,7 @@ def test_a_park_of_seconds_is_no_daily_limit(seconds: float | None, daily: bool)
     delay = {} if seconds is None else {"initial_delay_s": seconds, "max_delay_s": max(seconds, 30.0)}
     mine = pattern(strategy="parked", category="transient_rate_limit", **delay)
     verdict = judged(SOLD_OUT, own(mine))
-    assert (verdict.daily, verdict.scope is Scope.DAY) == (daily, daily)
+    assert (verdict.daily, verdict.scope is LimitScope.DAY) == (daily, daily)
     soon = RawResponse(SOLD_OUT.status, {"retry-after": "7"}, SOLD_OUT.body)
     assert not judged(soon, own(mine)).daily
 

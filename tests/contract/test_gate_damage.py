@@ -17,7 +17,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis import listener as listener_module
 from fairlead.adapters.redis.inspector import RedisInspector
-from fairlead.adapters.redis.listener import Listener
+from fairlead.adapters.redis.listener import GrantListener
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -253,7 +253,7 @@ async def test_a_subscription_that_says_nothing_is_asked_and_given_up(
     monkeypatch.setattr(listener_module, "RESPONSE_TIMEOUT_S", 0.05)
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         url = Secret(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
-        listener = Listener(url, "channel", lambda _lease: None, ManualClock())
+        listener = GrantListener(url, "channel", lambda _lease: None, ManualClock())
         listening = asyncio.create_task(listener.run())
         heard = await asyncio.wait_for(connected.get(), 10)
         listening.cancel()

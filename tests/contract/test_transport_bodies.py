@@ -15,7 +15,7 @@ from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.http.body import PIECE_BYTES
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.settings_mapping import call_transport
-from fairlead.engine.ports import HttpRequest, HttpResponse, NoResponse, StreamBroken
+from fairlead.engine.ports import HttpRequest, HttpResponse, NoResponse, StreamBrokenError
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, send_once
 from tests.support.standstill import ran_s
@@ -34,7 +34,7 @@ async def streamed(transport: AiohttpTransport, request: HttpRequest) -> HttpRes
             return stream
         try:
             body = b"".join([chunk async for chunk in stream])
-        except StreamBroken as broken:
+        except StreamBrokenError as broken:
             return broken.no_response
         return HttpResponse(stream.status, stream.headers, body, 0.0)
 

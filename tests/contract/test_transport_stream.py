@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from fairlead.adapters.http import AiohttpTransport
-from fairlead.engine.ports import HttpResponse, HttpStream, NoResponse, StreamBroken
+from fairlead.engine.ports import HttpResponse, HttpStream, NoResponse, StreamBrokenError
 from tests.contract.calls import PRIVATE, request_of
 from tests.contract.raw_server import RawConnection, RawServer
 
@@ -126,7 +126,7 @@ async def test_a_stream_that_breaks_says_so_once_its_good_part_was_given(transpo
             got.append(chunk)
             server.connections[0].hang_up()
 
-        with pytest.raises(StreamBroken) as broken:
+        with pytest.raises(StreamBrokenError) as broken:
             await read(transport, server, each=hang_up)
         assert got == [b"good"]
         cut = NoResponse(sent=True, kind="reset", why="response cut off", status=200)
@@ -148,7 +148,7 @@ async def test_the_deadline_holds_for_a_reader_that_dawdles(transport: AiohttpTr
                 await asyncio.sleep(0.01)
 
     async with RawServer(flood) as server:
-        with pytest.raises(StreamBroken) as broken:
+        with pytest.raises(StreamBrokenError) as broken:
             await dawdle(server.url)
         assert broken.value.no_response.kind == "timeout"
 

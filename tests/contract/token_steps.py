@@ -31,7 +31,7 @@ from fairlead.engine.ports import (
     SentMark,
     SettingsChange,
     Settlement,
-    Unknown,
+    UnknownOutcome,
 )
 from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.blast_radius import NEVER_SENT, TOKEN
@@ -284,7 +284,9 @@ class Side(Names):
             return None
         intent, _ = self._wishes[refresh]
         return await self._store.mark_unknown(
-            Unknown(intent.connection_id, intent.attempt_id, f"cut {refresh}", due_in_s, self.id("audit"))
+            UnknownOutcome(
+                intent.connection_id, intent.attempt_id, f"cut {refresh}", due_in_s, self.id("audit")
+            )
         )
 
     async def require_reauth(self, refresh: int, in_flight: bool) -> object:

@@ -14,7 +14,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.errors import FairleadError, LimitExceededError
 from fairlead.policy.calls.blast_radius import CALL, LocalReach
-from fairlead.policy.calls.classify.verdict import Scope
+from fairlead.policy.calls.classify.verdict import LimitScope
 from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.testing.api.raw import OK, RawConnection, RawServer
@@ -26,7 +26,7 @@ def spoilt(status: str, *headers: str, body: str = "{}") -> bytes:
     return f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-RESPONSES: dict[Category | Scope | DestinationHealth, bytes | None] = {
+RESPONSES: dict[Category | LimitScope | DestinationHealth, bytes | None] = {
     Category.TRANSIENT_NETWORK: spoilt("408 Request Timeout"),
     Category.TRANSIENT_RATE_LIMIT: spoilt("429 Too Many Requests", "Retry-After: 900"),
     Category.TRANSIENT_SERVER: spoilt("502 Bad Gateway"),
@@ -34,10 +34,10 @@ RESPONSES: dict[Category | Scope | DestinationHealth, bytes | None] = {
     Category.PERMANENT_CONFIG: spoilt("400 Bad Request"),
     Category.PERMANENT_PERMISSION: spoilt("403 Forbidden"),
     Category.PERMANENT_REQUEST: spoilt("404 Not Found"),
-    Scope.CONNECTION: spoilt("429 Too Many Requests", "Retry-After: 900"),
-    Scope.DAY: spoilt("429 Too Many Requests", "Retry-After: 80000"),
-    Scope.ENDPOINT: spoilt("429 Too Many Requests", "Stripe-Rate-Limited-Reason: endpoint-rate"),
-    Scope.OBJECT: spoilt("429 Too Many Requests", body='{"error":{"code":"lock_timeout"}}'),
+    LimitScope.CONNECTION: spoilt("429 Too Many Requests", "Retry-After: 900"),
+    LimitScope.DAY: spoilt("429 Too Many Requests", "Retry-After: 80000"),
+    LimitScope.ENDPOINT: spoilt("429 Too Many Requests", "Stripe-Rate-Limited-Reason: endpoint-rate"),
+    LimitScope.OBJECT: spoilt("429 Too Many Requests", body='{"error":{"code":"lock_timeout"}}'),
     DestinationHealth.NEUTRAL: None,
     DestinationHealth.HEALTHY: OK,
     DestinationHealth.RESPONDING: OK,  # said on the way, while the body of a good response still comes
@@ -80,7 +80,7 @@ async def test_a_call_stops_no_other_connection(
     servers: Endpoints,
     database_settings: DatabaseSettings,
     tmp_path: Path,
-    row: Category | Scope | DestinationHealth,
+    row: Category | LimitScope | DestinationHealth,
 ) -> None:
     # one connection's host is every connection's; no response is an error of a handler
     assert set(RESPONSES) == set(CALL) - {DestinationHealth.UNREACHED, Category.HANDLER_ERROR}

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import EmbeddedPostgres, EmbeddedServers
-from fairlead.adapters.embedded.account import Account, can_enter, can_use_tree, server_account
+from fairlead.adapters.embedded.account import ServerAccount, can_enter, can_use_tree, server_account
 from fairlead.adapters.embedded.home import STATE_FOLDER, Home
 from fairlead.adapters.embedded.layout import Layout
 from fairlead.adapters.embedded.wheels import Wheel, postgres_wheel, valkey_wheel
@@ -26,7 +26,7 @@ SETTINGS = {"fsync": "off"}
 AS_ROOT = os.geteuid() == 0
 only_root = pytest.mark.skipif(not AS_ROOT, reason="only root hands its servers to another account")
 DAEMON = 1  # an account with a name, which initdb asks for, and not the one root hands to
-STRANGER = Account(uid=54321, gid=54321, switch=True)
+STRANGER = ServerAccount(uid=54321, gid=54321, switch=True)
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_link_in_the_place_of_the_short_folder_is_not_followed(root: Path, tmp
 def test_a_folder_of_another_user_is_refused(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(root)
     PRIVATE[name](home)
-    home.account = Account(STRANGER.uid, STRANGER.gid, switch=False)
+    home.account = ServerAccount(STRANGER.uid, STRANGER.gid, switch=False)
     monkeypatch.setattr(os, "geteuid", lambda: STRANGER.uid)  # we are he, and the folder is not
     with pytest.raises(DependencyUnavailableError, match=r"belongs to user id .*hint: run as the user"):
         PRIVATE[name](home)
@@ -267,7 +267,7 @@ def test_a_folder_of_another_user_is_refused(root: Path, name: str, monkeypatch:
 
 def test_access_to_a_folder_is_read_from_the_permission_class_that_applies(root: Path) -> None:
     root.mkdir(mode=0o700)
-    owner = Account(root.stat().st_uid, 54321, switch=True)
+    owner = ServerAccount(root.stat().st_uid, 54321, switch=True)
     assert can_enter(owner, root)
     assert not can_enter(STRANGER, root)
     root.chmod(0o011)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.testing.ledger import Verdict
+from fairlead.testing.ledger import LedgerVerdict
 from tests.faults.support.child import Asked, Child
 from tests.faults.support.faultproxy import FaultProxy, When, postgres_proxy
 from tests.faults.support.report import Figures, sized
@@ -174,7 +174,7 @@ PLACES = ("/* endpoint_take */", "/* refresh_attempt_sent */", "/* credential_se
 
 async def _refresh(
     stage: Stage, figures: Figures, places: tuple[str, ...], cuts: int, *unsafe: str
-) -> Verdict:
+) -> LedgerVerdict:
     told: Counter[str] = Counter()
     met = replayed = false_success = 0
 
@@ -200,7 +200,7 @@ async def _refresh(
     return stage.verdict()
 
 
-async def _count_generations(stage: Stage, figures: Figures, verdict: Verdict) -> None:
+async def _count_generations(stage: Stage, figures: Figures, verdict: LedgerVerdict) -> None:
     """Each answer of the issuer is one generation here, and one line of the audit trail."""
     (row,) = await stage.rows("SELECT sum(generation - 1)::int AS stored FROM credential")
     (audit,) = await stage.rows("SELECT count(*)::int AS told FROM audit WHERE act = 'token.refreshed'")

@@ -1,61 +1,16 @@
-"""One name for one thing: public classes, modules of a floor, and errors that end in Error."""
+"""One name for one thing: public classes, and modules of a floor."""
 
 from __future__ import annotations
 
 import ast
-import builtins
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from tests.lint.tree import PACKAGE, Source, sources
 
-# To do: lower these two to nothing. What is named so today may stay, and nothing else may come.
-SHARED_CLASS_NAMES = {
-    "Account",
-    "Bound",
-    "Call",
-    "Cancel",
-    "Client",
-    "Connection",
-    "DeadLetter",
-    "Endpoints",
-    "Entry",
-    "Fitting",
-    "Grant",
-    "Grants",
-    "Listener",
-    "Pool",
-    "Replay",
-    "Retention",
-    "Roles",
-    "Scope",
-    "Table",
-    "Transport",
-    "Unknown",
-    "Verdict",
-    "Wait",
-    "What",
-}
-
-EXCEPTIONS_WITHOUT_ERROR = {
-    "AddressRefused",
-    "BodyMalformed",
-    "BodyTooLarge",
-    "Aborted",
-    "EndpointRefused",
-    "FaultInjected",
-    "LeadsElsewhere",
-    "LineTooLong",
-    "PageFailed",
-    "PatternRefused",
-    "ProxyNotResolved",
-    "OutputClosed",
-    "StreamBroken",
-    "Unreadable",
-    "XmlRefused",
-}
-
+TWIN = f"{PACKAGE}/httpx2.py"
+"""Offers the names of httpx.py for the second version of httpx: a program imports one of the two."""
 NO_MODULES = {"__init__", "__main__"}
 
 
@@ -79,11 +34,11 @@ def shared(located: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def shared_classes(files: Iterable[Source]) -> dict[str, list[str]]:
-    """Return the public class names that several public files define."""
+    """Return the public class names that several public files define; a twin's names are those of its original."""
     return shared(
         (node.name, source.path)
         for source in files
-        if is_public(source.path)
+        if is_public(source.path) and source.path != TWIN
         for node in classes(source)
         if not node.name.startswith("_")
     )
@@ -97,40 +52,16 @@ def shared_modules(files: Iterable[Source]) -> dict[str, list[str]]:
     )
 
 
-def exceptions_without_error(files: Iterable[Source]) -> set[str]:
-    """Return the public exceptions with another ending; a base class counts by its name in any file."""
-    bases = {
-        node.name: {ast.unparse(base).rpartition(".")[2] for base in node.bases}
-        for source in files
-        for node in classes(source)
-    }
-    names = {name for name in bases if is_exception(name, bases)}
-    return {name for name in names if not name.endswith("Error") and not name.startswith("_")}
-
-
-def is_exception(name: str, bases: Mapping[str, set[str]]) -> bool:
-    """Return whether the class *name* is an exception, by the names of its *bases*."""
-    builtin = getattr(builtins, name, None)
-    if isinstance(builtin, type) and issubclass(builtin, BaseException):
-        return True
-    return any(is_exception(base, bases) for base in bases.get(name, ()) if base != name)
-
-
 def planted(*texts: str, floor: str = "engine") -> list[Source]:
     return [Source(f"{PACKAGE}/{floor}/part{number}/planted.py", text) for number, text in enumerate(texts)]
 
 
 def test_public_class_name_stands_for_one_class() -> None:
-    repeated = shared_classes(sources(PACKAGE))
-    assert {name: paths for name, paths in repeated.items() if name not in SHARED_CLASS_NAMES} == {}
+    assert shared_classes(sources(PACKAGE)) == {}
 
 
 def test_module_name_stands_for_one_module_of_a_floor() -> None:
     assert shared_modules(sources(PACKAGE)) == {}
-
-
-def test_public_exceptions_end_in_error() -> None:
-    assert exceptions_without_error([*sources(PACKAGE)]) - EXCEPTIONS_WITHOUT_ERROR == set()
 
 
 def test_second_class_of_a_name_is_found() -> None:
@@ -138,13 +69,10 @@ def test_second_class_of_a_name_is_found() -> None:
     assert shared_classes(planted("class Pool: ...", "class _Pool: ...")) == {}
     private = Source(f"{PACKAGE}/testing/_kit/pool.py", "class Pool: ...")
     assert shared_classes([*planted("class Pool: ..."), private]) == {}
+    twin = Source(TWIN, "class Pool: ...")
+    assert shared_classes([*planted("class Pool: ..."), twin]) == {}
 
 
 def test_second_module_of_a_name_is_found() -> None:
     assert list(shared_modules(planted("", ""))) == ["engine: planted"]
     assert shared_modules([*planted(""), *planted("", floor="policy")]) == {}
-
-
-def test_exception_with_another_ending_is_found() -> None:
-    text = "class GoneError(KeyError): ...\nclass Gone(GoneError): ...\nclass _Lost(GoneError): ...\nclass Pool: ..."
-    assert exceptions_without_error(planted(text, "class Away(port.GoneError): ...")) == {"Gone", "Away"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.http import AddressPolicy
-from fairlead.adapters.http.resolver import AddressRefused
+from fairlead.adapters.http.resolver import AddressNotAllowedError
 from fairlead.engine.ports import NoResponse
 from fairlead.errors import InvalidConfigError, InvalidInputError, RequestRejectedError
 from tests.contract.raw_server import RawServer, send_once
@@ -65,7 +65,7 @@ def test_S02_the_policy_itself_knows_each_spelling(host: str) -> None:
     """Whatever the HTTP client of the day takes for an address, and does not ask a resolver about."""
     bare = host.strip("[]")
     assert AddressPolicy().origin_refusal("https", bare, 443) is not None
-    with pytest.raises(AddressRefused):
+    with pytest.raises(AddressNotAllowedError):
         AddressPolicy().check_literal(bare)
     AddressPolicy().check_literal("0x7f000001.example.com")  # a name like others
 

@@ -14,7 +14,7 @@ from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.calls.soap_request import soap_headers
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.tokens.request import Client, TokenRequest, api_headers, token_request
+from fairlead.policy.tokens.request import OAuthClient, TokenRequest, api_headers, token_request
 from tests.contract.calls import request_of
 from tests.contract.raw_server import RawServer
 from tests.contract.token_calls import let_it_go
@@ -79,9 +79,9 @@ async def test_S04_a_token_request_is_one_request(profile: Profile) -> None:
     async with RawServer() as server, AiohttpTokenTransport(policy=LOCAL) as transport:
         for value in VALUES:
             for client, token in (
-                (Client(value, Secret("s")), Secret("rt")),
-                (Client("id", Secret(value)), Secret("rt")),
-                (Client("id", Secret("s")), Secret(value)),
+                (OAuthClient(value, Secret("s")), Secret("rt")),
+                (OAuthClient("id", Secret(value)), Secret("rt")),
+                (OAuthClient("id", Secret("s")), Secret(value)),
             ):
                 before = len(server.arrivals)
                 try:
@@ -102,7 +102,7 @@ def test_S04_basic_credentials_keep_their_colon() -> None:
     """An id with a colon must not move the border between id and secret (RFC 6749 §2.3.1)."""
     basic = next(p for p in PROFILES.values() if p.client_auth == "basic" and not p.endpoints.params)
     heads = set()
-    for client in (Client("a:b", Secret("c")), Client("a", Secret("b:c"))):
+    for client in (OAuthClient("a:b", Secret("c")), OAuthClient("a", Secret("b:c"))):
         request = token_request(basic, {}, client, refresh_token=Secret("rt"))
         told = request.headers["authorization"].reveal().removeprefix("Basic ")
         heads.add(base64.b64decode(told))

@@ -16,7 +16,13 @@ from fairlead.engine.tokens.consent import Consents
 from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.tokens.request import Client, TokenRequest, code_request, revoke_request, token_request
+from fairlead.policy.tokens.request import (
+    OAuthClient,
+    TokenRequest,
+    code_request,
+    revoke_request,
+    token_request,
+)
 from fairlead.policy.tokens.token import TokenSet
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
@@ -31,7 +37,7 @@ LOCAL = AddressPolicy(allow_private=True)
 CANARIES = [f"canary{name}+/=&?" for name in ("secret", "refresh", "access", "code", "verifier", "assertion")]
 SECRET, REFRESH, ACCESS, CODE, VERIFIER, ASSERTION = map(Secret, CANARIES)
 TOKENS = TokenSet(ACCESS, REFRESH, account_id="account")
-CLIENT, BACK = Client("app", SECRET), "https://a.example/"
+CLIENT, BACK = OAuthClient("app", SECRET), "https://a.example/"
 
 
 def requests_of(profile: Profile) -> Iterator[TokenRequest]:

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
-from fairlead.engine.ports import Intent, Unknown
+from fairlead.engine.ports import Intent, UnknownOutcome
 from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import KEY, connected, intent, reauth_requirement, session, settlement
 from tests.support.raw_connections import raw_connection_of
@@ -32,7 +32,7 @@ async def store(database: Database) -> AsyncIterator[PostgresCredentialStore]:
 
 
 async def is_unknown(store: PostgresCredentialStore, sent: Intent) -> bool:
-    return await store.mark_unknown(Unknown(sent.connection_id, sent.attempt_id, "cut", 0.0, uuid4()))
+    return await store.mark_unknown(UnknownOutcome(sent.connection_id, sent.attempt_id, "cut", 0.0, uuid4()))
 
 
 async def releases(store: PostgresCredentialStore, sent: Intent) -> bool:

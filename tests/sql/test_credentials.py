@@ -20,7 +20,7 @@ from fairlead.engine.ports import (
     ReauthRequirement,
     Sealed,
     Settlement,
-    Unknown,
+    UnknownOutcome,
 )
 from fairlead.testing._kit.ids import CountedIds
 from tests.contract.credential_steps import claim
@@ -229,7 +229,7 @@ async def unknown_rotation(store, database, *, reason: str = "cut") -> tuple[Cre
     wish = intent(credential, owner)
     await claim(store, wish)
     assert await store.mark_sent(wish.connection_id, wish.attempt_id) is not None
-    assert await store.mark_unknown(Unknown(wish.connection_id, wish.attempt_id, reason, 0.0, uuid4()))
+    assert await store.mark_unknown(UnknownOutcome(wish.connection_id, wish.attempt_id, reason, 0.0, uuid4()))
     return credential, wish
 
 
@@ -274,7 +274,9 @@ async def test_a_late_answer_heals_what_was_unknown(store, database) -> None:
     granted = await claim(store, wish)
     assert granted is not None
     settlement = await answer(store, wish, granted)
-    assert await store.mark_unknown(Unknown(wish.connection_id, wish.attempt_id, "frozen", None, uuid4()))
+    assert await store.mark_unknown(
+        UnknownOutcome(wish.connection_id, wish.attempt_id, "frozen", None, uuid4())
+    )
     assert await store.settle(settlement) == "settled"
     now = await store.read(KEY)
     assert now is not None

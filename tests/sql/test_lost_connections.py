@@ -14,7 +14,7 @@ import pytest
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.listen import Listener
+from fairlead.adapters.postgres.listen import NotificationListener
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError, ReadOnlyServerError
 from fairlead.errors import DependencyUnavailableError
 from tests.support.cutting_proxy import COMMIT, CuttingProxy, cutting_proxy
@@ -299,7 +299,7 @@ async def test_a_server_where_nobody_may_listen_is_asked_with_growing_pauses() -
         asked.set()
         return cast(Connection, StandBy())
 
-    listener, asked = Listener(connect), asyncio.Event()
+    listener, asked = NotificationListener(connect), asyncio.Event()
     await listener.add("one", Ear())
     async with asyncio.timeout(10):
         while len(begun_s) < 3:

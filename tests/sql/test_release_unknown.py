@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
-from fairlead.engine.ports import Unknown
+from fairlead.engine.ports import UnknownOutcome
 from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import KEY, connected, intent, session, unknown_rotation
 from tests.support.rows import rows
@@ -57,9 +57,9 @@ async def test_a_replay_of_unknown_outcome_stays_so(store, database) -> None:
     first, replay = intent(credential, owner), intent(credential, owner)
     await claim(store, first)
     await store.mark_sent(first.connection_id, first.attempt_id)
-    await store.mark_unknown(Unknown(first.connection_id, first.attempt_id, "cut", 0.0, uuid4()))
+    await store.mark_unknown(UnknownOutcome(first.connection_id, first.attempt_id, "cut", 0.0, uuid4()))
     await store.claim_replay(replay, 0)
     await store.mark_sent(replay.connection_id, replay.attempt_id)
-    await store.mark_unknown(Unknown(replay.connection_id, replay.attempt_id, "cut", 0.0, uuid4()))
+    await store.mark_unknown(UnknownOutcome(replay.connection_id, replay.attempt_id, "cut", 0.0, uuid4()))
     assert not await store.release(replay.connection_id, replay.attempt_id)
     assert [row["phase"] for row in await rows(database, "SELECT phase FROM refresh_attempt")] == ["unknown"]

@@ -16,7 +16,7 @@ from fairlead.engine.ports import (
     SentMark,
     Settlement,
     SettleVerdict,
-    Unknown,
+    UnknownOutcome,
 )
 from fairlead.policy.jobs.states import Resolution
 from fairlead.testing._memory.database import MemoryStore, seconds, statement
@@ -192,7 +192,7 @@ class Rotations(MemoryStore):
         return (self.database.now - attempt.sent_at).total_seconds() <= settlement.defer_s
 
     @statement
-    def mark_unknown(self, unknown: Unknown) -> bool:
+    def mark_unknown(self, unknown: UnknownOutcome) -> bool:
         attempt, now = self._held(unknown.connection_id, unknown.attempt_id), self.database.now
         if attempt is None or attempt.phase != "sent":
             return False

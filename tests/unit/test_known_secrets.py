@@ -34,7 +34,7 @@ from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.text.redact import redact
 from fairlead.policy.text.safe import safe_text
-from fairlead.policy.tokens.request import Client, code_request, token_request
+from fairlead.policy.tokens.request import OAuthClient, code_request, token_request
 
 SECRETS = {
     "letters": "kdjfhgkjsdhfgkjhsdkfjgh",
@@ -220,14 +220,14 @@ def test_serialisers_get_no_state_of_a_secret() -> None:
 
 def test_frames_on_the_way_to_a_token_request_hold_no_secret_in_clear() -> None:
     code, secret = Secret("the-code-in-clear"), Secret("the-secret-in-clear")
-    profile, client = load_profiles()["mercadolibre"], Client("app\n", secret)
+    profile, client = load_profiles()["mercadolibre"], OAuthClient("app\n", secret)
     builds: list[Callable[[], object]] = [
         lambda: code_request(
             profile, {}, client, code=code, redirect_uri="https://a.example/", code_verifier=code
         ),
         lambda: token_request(profile, {}, client, refresh_token=code),
         lambda: token_request(
-            profile, {}, Client("app", Secret("the-secret-in-clear\n")), refresh_token=code
+            profile, {}, OAuthClient("app", Secret("the-secret-in-clear\n")), refresh_token=code
         ),
     ]
     for build in builds:

@@ -30,7 +30,7 @@ POINTS = frozenset(
 )
 
 
-class FaultInjected(RuntimeError):
+class InjectedFaultError(RuntimeError):
     """The error that a fault point with the action ``raise`` raises."""
 
 
@@ -64,4 +64,4 @@ def _act(name: str, action: str) -> None:
     elif action == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     else:
-        raise FaultInjected(f"fault injected at {name}")
+        raise InjectedFaultError(f"fault injected at {name}")

@@ -21,7 +21,7 @@ from fairlead.engine.calls.call_state import CallConfig
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import TokenSource
 from fairlead.engine.jobs.heartbeat import Heartbeat
-from fairlead.engine.ports import Connection, Transport
+from fairlead.engine.ports import CallTransport, Connection
 from fairlead.events import Emit
 from fairlead.policy.calls.classify.rules import Rules, rules_of
 from fairlead.policy.providers.call_settings import CallSettings
@@ -83,7 +83,7 @@ class CallComponents:
         gate: GateComponents,
         profile: Callable[[str, str | None], Profile],
         *,
-        transport: Transport,
+        transport: CallTransport,
         clock: Clock,
         epoch_s: Callable[[], float],
         draw: Draw,

@@ -33,7 +33,7 @@ def _takes_flag(annotation: Any) -> bool:
     return annotation in (bool, Any) or any(_takes_flag(part) for part in get_args(annotation))
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """Base of all tables of the settings file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,7 +54,7 @@ class Table(BaseModel):
         return self
 
 
-class DatabaseTable(Table):
+class DatabaseTable(SettingsTable):
     """PostgreSQL 15 or newer, which stores everything that must not be lost."""
 
     url: SecretStr | None = Field(
@@ -72,7 +72,7 @@ class DatabaseTable(Table):
     )
 
 
-class RedisTable(Table):
+class RedisTable(SettingsTable):
     """Redis 6.2 or newer, or Valkey, which stores what may be lost."""
 
     url: SecretStr | None = Field(
@@ -88,7 +88,7 @@ class RedisTable(Table):
     )
 
 
-class VaultTable(Table):
+class VaultTable(SettingsTable):
     """The master key that wraps each tenant's data key."""
 
     master_key: SecretStr | None = Field(
@@ -103,7 +103,7 @@ class VaultTable(Table):
     kms: str | None = Field(None, description="`module:object` of a KMS hook, instead of a key.")
 
 
-class RefreshTable(Table):
+class RefreshTable(SettingsTable):
     """Durations and limits of token refreshes. You rarely need to change them, except for demos and tests."""
 
     request_deadline_s: Seconds = Field(
@@ -167,7 +167,7 @@ class RefreshTable(Table):
         return self
 
 
-class WorkerTable(Table):
+class WorkerTable(SettingsTable):
     """One worker process."""
 
     concurrency: int = Field(200, ge=1, le=10_000, description="Jobs that run at once. Default 200.")
@@ -197,7 +197,7 @@ class WorkerTable(Table):
     )
 
 
-class SchedulesTable(Table):
+class SchedulesTable(SettingsTable):
     """When fairlead's own jobs run: cron expressions of five fields, or `@every 5s`."""
 
     refresh_scan: str = Field(
@@ -222,7 +222,7 @@ class SchedulesTable(Table):
         return expression
 
 
-class RetentionTable(Table):
+class RetentionTable(SettingsTable):
     """How long finished work is stored."""
 
     completed_s: Seconds = Field(86_400.0, description="Completed jobs. Default 24 h.")
@@ -236,7 +236,7 @@ class RetentionTable(Table):
     )
 
 
-class DeadLettersTable(Table):
+class DeadLettersTable(SettingsTable):
     """What is done with dead letters automatically."""
 
     max_replays: int = Field(
@@ -266,7 +266,7 @@ class DeadLettersTable(Table):
         return self
 
 
-class ProviderAppTable(Table):
+class ProviderAppTable(SettingsTable):
     """Your app at a provider, and your changes to the provider's profile."""
 
     client_id: str = Field("", max_length=500, description="Client id of your app.")
@@ -284,7 +284,7 @@ class ProviderAppTable(Table):
     overlay: dict[str, Any] = Field(default_factory=dict, description="Changes to the profile.")
 
 
-class NotificationsTable(Table):
+class NotificationsTable(SettingsTable):
     """Notifications that a connection must be re-authorised by the customer."""
 
     webhook_url: SecretStr | None = Field(
@@ -302,7 +302,7 @@ class NotificationsTable(Table):
     )
 
 
-class HttpTable(Table):
+class HttpTable(SettingsTable):
     """Outgoing requests. The certificate of a server must come from an authority that the system trusts, or from
     one in the file SSL_CERT_FILE or the folder SSL_CERT_DIR of the environment."""
 
@@ -341,7 +341,7 @@ class HttpTable(Table):
     )
 
 
-class LogTable(Table):
+class LogTable(SettingsTable):
     """Structured logs on stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Default info.")
@@ -350,7 +350,7 @@ class LogTable(Table):
     )
 
 
-class Settings(Table):
+class Settings(SettingsTable):
     """All settings. `fairlead config show --origin` prints where each value came from."""
 
     home: Path = Field(

@@ -15,12 +15,12 @@ from fairlead import errors
 from fairlead._version import __version__
 from fairlead.cli.kit.exits import Exit, exit_code
 from fairlead.cli.kit.invocation import (
-    Aborted,
+    AbortedError,
     ConfigFile,
     GlobalOptions,
     Json,
     NoColor,
-    OutputClosed,
+    OutputClosedError,
     Quiet,
     Verbose,
     markup,
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         completion_init()
     try:
         return int(root().main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False) or Exit.OK)
-    except OutputClosed:
+    except OutputClosedError:
         return _close_output()
     except (KeyboardInterrupt, typer.Abort):
         out.say("interrupted")
@@ -112,7 +112,7 @@ def _report(error: Exception, out: Output) -> int:
         return exit_code(error)
     if isinstance(error, UsageError):
         return _report_usage(error, out)
-    if isinstance(error, Aborted):
+    if isinstance(error, AbortedError):
         out.say("nothing was changed")
         return Exit.FAILED
     if isinstance(error, PermissionError):

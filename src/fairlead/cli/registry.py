@@ -16,48 +16,50 @@ from typer.main import get_command
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """Where a command is, and its line in the list of commands."""
 
     home: str
     line: str
-    commands: Mapping[str, Entry] = field(default_factory=dict)
+    commands: Mapping[str, CommandEntry] = field(default_factory=dict)
     """Further commands of a group, from other modules."""
 
 
-COMMANDS: dict[str, Entry] = {
-    "init": Entry("fairlead.cli.init:app", "Make a settings file and a master key."),
-    "doctor": Entry("fairlead.cli.doctor:app", "Check everything that fairlead depends on."),
-    "demo": Entry("fairlead.demo:app", "Watch fairlead with a failing provider."),
-    "run": Entry("fairlead.cli.run:app", "Refresh tokens, run jobs and schedules."),
-    "top": Entry("fairlead.cli.top:app", "Watch all processes, live."),
-    "status": Entry("fairlead.cli.status:app", "Show the state in numbers, and problems."),
-    "migrate": Entry("fairlead.cli.migrate:app", "Bring the database to this version."),
-    "connections": Entry("fairlead.cli.connections:app", "Connect accounts and maintain them."),
-    "providers": Entry("fairlead.cli.providers:app", "Provider profiles."),
-    "jobs": Entry("fairlead.cli.jobs:app", "List jobs, run them now, cancel or pause them."),
-    "gate": Entry(
+COMMANDS: dict[str, CommandEntry] = {
+    "init": CommandEntry("fairlead.cli.init:app", "Make a settings file and a master key."),
+    "doctor": CommandEntry("fairlead.cli.doctor:app", "Check everything that fairlead depends on."),
+    "demo": CommandEntry("fairlead.demo:app", "Watch fairlead with a failing provider."),
+    "run": CommandEntry("fairlead.cli.run:app", "Refresh tokens, run jobs and schedules."),
+    "top": CommandEntry("fairlead.cli.top:app", "Watch all processes, live."),
+    "status": CommandEntry("fairlead.cli.status:app", "Show the state in numbers, and problems."),
+    "migrate": CommandEntry("fairlead.cli.migrate:app", "Bring the database to this version."),
+    "connections": CommandEntry("fairlead.cli.connections:app", "Connect accounts and maintain them."),
+    "providers": CommandEntry("fairlead.cli.providers:app", "Provider profiles."),
+    "jobs": CommandEntry("fairlead.cli.jobs:app", "List jobs, run them now, cancel or pause them."),
+    "gate": CommandEntry(
         "fairlead.cli.gate:app",
         "Limits of calls: what is left, slots, waiting calls.",
         {
-            "simulate-load": Entry(
+            "simulate-load": CommandEntry(
                 "fairlead.demo.load:app", "Run many calls on a real gate, and judge the result."
             )
         },
     ),
-    "tenants": Entry("fairlead.cli.tenants:app", "Shares of tenants, and how each fares."),
-    "schedules": Entry("fairlead.cli.schedules:app", "Schedules: which jobs are enqueued by the clock."),
-    "dlq": Entry("fairlead.cli.dlq:app", "Dead letters: discarded jobs that need you."),
-    "vault": Entry("fairlead.cli.vault:app", "The master key and what it seals."),
-    "config": Entry("fairlead.cli.config:app", "Settings, and how responses are classified."),
-    "completion": Entry("fairlead.cli.completion:app", "A completion script for your shell."),
+    "tenants": CommandEntry("fairlead.cli.tenants:app", "Shares of tenants, and how each fares."),
+    "schedules": CommandEntry(
+        "fairlead.cli.schedules:app", "Schedules: which jobs are enqueued by the clock."
+    ),
+    "dlq": CommandEntry("fairlead.cli.dlq:app", "Dead letters: discarded jobs that need you."),
+    "vault": CommandEntry("fairlead.cli.vault:app", "The master key and what it seals."),
+    "config": CommandEntry("fairlead.cli.config:app", "Settings, and how responses are classified."),
+    "completion": CommandEntry("fairlead.cli.completion:app", "A completion script for your shell."),
 }
 
 
 class LazyCommand(TyperCommand):
     """A command that is loaded when it is used."""
 
-    def __init__(self, name: str, entry: Entry) -> None:
+    def __init__(self, name: str, entry: CommandEntry) -> None:
         super().__init__(name, help=entry.line, add_help_option=False)
         self._entry = entry
 

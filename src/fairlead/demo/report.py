@@ -17,7 +17,7 @@ from fairlead.demo.recovery import Recovery
 from fairlead.demo.token_callers import CallTally, expired_when_served
 from fairlead.demo.watch import read_credentials
 from fairlead.engine.ports import ConnectionKey, Credential, DeadLetter, JobView
-from fairlead.testing.ledger import Burn, GenerationCount, Ledger, Verdict, judge, posts_of
+from fairlead.testing.ledger import Burn, GenerationCount, Ledger, LedgerVerdict, judge, posts_of
 
 LOST = "lost_rotation"
 WINDOW_S = 1.0
@@ -98,7 +98,7 @@ class DemoJudge:
     run: RunNotes
     final: FinalState
     ledger: Ledger
-    verdict: Verdict = field(init=False)
+    verdict: LedgerVerdict = field(init=False)
 
     def __post_init__(self) -> None:
         self.verdict = judge(self.ledger)

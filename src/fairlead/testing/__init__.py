@@ -5,19 +5,19 @@ from __future__ import annotations
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing.in_memory import MemoryFairlead
 from fairlead.testing.issuer import Issuer, IssuerConfig, IssuerProcess, ProviderConfig, Quirk, Rule
-from fairlead.testing.ledger import Ledger, Verdict, judge, read_ledger
+from fairlead.testing.ledger import Ledger, LedgerVerdict, judge, read_ledger
 
 __all__ = [
     "Issuer",
     "IssuerConfig",
     "IssuerProcess",
     "Ledger",
+    "LedgerVerdict",
     "ManualClock",
     "MemoryFairlead",
     "ProviderConfig",
     "Quirk",
     "Rule",
-    "Verdict",
     "judge",
     "read_ledger",
 ]

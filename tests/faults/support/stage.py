@@ -15,7 +15,7 @@ from uuid import UUID
 
 from fairlead.adapters.postgres.database import Database
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
-from fairlead.testing.ledger import Verdict, judge
+from fairlead.testing.ledger import LedgerVerdict, judge
 from tests.faults.support.child import Child
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.worker import fingerprint
@@ -136,7 +136,7 @@ class Stage:
         await self.database.close()
         self.database = await Database.open(self.database.settings)
 
-    def verdict(self, provider: str | None = None) -> Verdict:
+    def verdict(self, provider: str | None = None) -> LedgerVerdict:
         """What the issuer's ledger says. It does not know of `expire`, so any look at expiry is let pass."""
         return judge(self.issuer.ledger(), provider=provider, expiry_leeway_s=TTL_S)
 

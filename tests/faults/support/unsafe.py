@@ -48,7 +48,7 @@ from fairlead.engine.ports import (
     NewJob,
     SentMark,
     Settlement,
-    Unknown,
+    UnknownOutcome,
 )
 from fairlead.engine.tokens.deps import RefreshDeps, RefreshSettings
 from fairlead.errors import DependencyUnavailableError
@@ -133,7 +133,7 @@ class _LateUntold(_Around):
 
 
 class _CutIsNothing(_Around):
-    async def mark_unknown(self, unknown: Unknown) -> bool:
+    async def mark_unknown(self, unknown: UnknownOutcome) -> bool:
         return bool(await self._inner.release(unknown.connection_id, unknown.attempt_id))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
+from fairlead.adapters.http.resolver import AddressNotAllowedError, AddressPolicy, CheckedResolver
 
 PUBLIC = AddressPolicy()
 DEVELOPMENT = AddressPolicy(allow_private=True)
@@ -40,14 +40,14 @@ def test_private_addresses_pass_only_where_allowed(address: str) -> None:
     DEVELOPMENT.check("host", address)
     AddressPolicy(private_hosts=frozenset({"host"})).check("host", address)
     for policy in (PUBLIC, AddressPolicy(private_hosts=frozenset({"other"}))):
-        with pytest.raises(AddressRefused):
+        with pytest.raises(AddressNotAllowedError):
             policy.check("host", address)
 
 
 @pytest.mark.parametrize("address", NEVER_ADDRESSES)
 def test_some_addresses_never_pass(address: str) -> None:
     for policy in (PUBLIC, DEVELOPMENT):
-        with pytest.raises(AddressRefused) as refused:
+        with pytest.raises(AddressNotAllowedError) as refused:
             policy.check("host", address)
         assert address not in str(refused.value)
 
@@ -58,7 +58,7 @@ def test_accepted_address_is_global_for_ipaddress_too(
 ) -> None:
     try:
         PUBLIC.check("host", str(address))
-    except AddressRefused:
+    except AddressNotAllowedError:
         return
     assert address.is_global
     assert not address.is_multicast
@@ -76,7 +76,7 @@ async def test_name_with_a_refused_address_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(socket, "getaddrinfo", resolving_to("8.8.8.8", "8.8.4.4"))
     assert [address["host"] for address in await resolver.resolve("name", 443)] == ["8.8.8.8", "8.8.4.4"]
     monkeypatch.setattr(socket, "getaddrinfo", resolving_to("8.8.8.8", "127.0.0.1"))
-    with pytest.raises(AddressRefused):
+    with pytest.raises(AddressNotAllowedError):
         await resolver.resolve("name", 443)
     assert len(await CheckedResolver(PUBLIC, exempt={"name"}).resolve("name", 443)) == 2
     monkeypatch.setattr(socket, "getaddrinfo", resolving_to())

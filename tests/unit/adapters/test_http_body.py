@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.adapters.http.body import MAX_MEMBERS, PIECE_BYTES, BodyMalformed, BodyTooLarge, Decoder
+from fairlead.adapters.http.body import (
+    MAX_MEMBERS,
+    PIECE_BYTES,
+    BodyTooLargeError,
+    Decoder,
+    MalformedBodyError,
+)
 
 MOST = 4 << 20
 
@@ -49,13 +55,13 @@ def test_members_of_gzip_follow_each_other(plains: list[bytes], step: int) -> No
 def test_a_body_that_is_cut_off_is_never_whole(plain: bytes, encoding: str, data: st.DataObject) -> None:
     encoded = ENCODERS[encoding](plain)
     length = data.draw(st.integers(1, len(encoded) - 1))
-    with pytest.raises(BodyMalformed):
+    with pytest.raises(MalformedBodyError):
         decode(encoding, encoded[:length])
 
 
 @given(st.binary(max_size=400), st.sampled_from(["gzip", "deflate"]))
 def test_any_body_is_decoded_or_malformed(body: bytes, encoding: str) -> None:
-    with suppress(BodyMalformed):
+    with suppress(MalformedBodyError):
         assert len(decode(encoding, body)) <= MOST
 
 
@@ -66,23 +72,23 @@ def test_a_word_that_is_no_encoding_changes_nothing(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip,br", "compress"])
 def test_encoding_that_was_not_requested_is_refused(encoding: str) -> None:
-    with pytest.raises(BodyMalformed, match="did not accept"):
+    with pytest.raises(MalformedBodyError, match="did not accept"):
         Decoder(encoding, MOST)
 
 
 def test_nothing_gives_more_than_its_bound() -> None:
     for encoding, encode in ENCODERS.items():
         assert decode(encoding, encode(bytes(1000)), most=1000) == bytes(1000)
-        with pytest.raises(BodyTooLarge):
+        with pytest.raises(BodyTooLargeError):
             decode(encoding, encode(bytes(1001)), most=1000)
     assert decode("", bytes(500), bytes(500), most=1000) == bytes(1000)
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(BodyTooLargeError):
         decode("", bytes(500), bytes(501), most=1000)
 
 
 def test_blocks_that_give_nothing_are_bounded_too() -> None:
     nothing = zlib.compress(b"")[:2] + b"\0\0\0\xff\xff" * 1000
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(BodyTooLargeError):
         decode("deflate", nothing, most=1000)
 
 
@@ -90,13 +96,13 @@ def test_members_are_counted() -> None:
     empty = gzip.compress(b"")
     assert decode("gzip", empty * MAX_MEMBERS) == b""
     for parts in ([empty * (MAX_MEMBERS + 1)], [empty] * (MAX_MEMBERS + 1)):
-        with pytest.raises(BodyMalformed, match="goes on"):
+        with pytest.raises(MalformedBodyError, match="goes on"):
             decode("gzip", *parts)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_bytes_behind_the_end_are_refused(encoding: str) -> None:
-    with pytest.raises(BodyMalformed):
+    with pytest.raises(MalformedBodyError):
         decode(encoding, ENCODERS[encoding](b"plain"), b"more")
 
 

@@ -23,7 +23,7 @@ from fairlead.cli.kit.changes import (
     for_each,
 )
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import Aborted, GlobalOptions, Invocation
+from fairlead.cli.kit.invocation import AbortedError, GlobalOptions, Invocation
 from fairlead.engine.ports import AuditRecord
 from fairlead.errors import (
     CredentialUnreadableError,
@@ -93,7 +93,7 @@ async def test_terminal_is_asked_before_the_act_unless_yes(
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     change = Change("removed", world.act, question="Remove it?")
-    with pytest.raises(Aborted):
+    with pytest.raises(AbortedError):
         await world.carry_out(change, ChangeOptions())
     assert world.log == []
     assert await world.carry_out(change, ChangeOptions(yes=True)) == {"result": "removed"}

@@ -9,7 +9,7 @@ import typer
 
 from fairlead.cli import entry
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import Aborted, GlobalOptions
+from fairlead.cli.kit.invocation import AbortedError, GlobalOptions
 from fairlead.errors import MasterKeyMismatchError, NotFoundError
 
 TOKEN = "TG-5b9032b4e23464aed1f959f-1234567"
@@ -30,7 +30,7 @@ def exit_and_output(error: Exception, capsys: pytest.CaptureFixture[str], **opti
             Exit.FORBIDDEN,
             "master.key: Permission denied",
         ),
-        (Aborted(), Exit.FAILED, "nothing was changed"),
+        (AbortedError(), Exit.FAILED, "nothing was changed"),
         (MasterKeyMismatchError("it does not open"), Exit.CONFIG, "hint: set FAIRLEAD_MASTER_KEY"),
         (
             ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFoundError("no such thing")])]),

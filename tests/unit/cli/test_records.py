@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
-from fairlead.cli.connections.files import Entry, OwnRow, UnfitRow, nango_entry, own_entry, read_rows
+from fairlead.cli.connections.files import (
+    ConnectionEntry,
+    OwnRow,
+    UnfitRow,
+    nango_entry,
+    own_entry,
+    read_rows,
+)
 from fairlead.errors import InvalidInputError
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -29,7 +36,7 @@ def theirs(**fields: Any) -> Mapping[str, Any]:
     return {**defaults, **fields}
 
 
-def nango(row: Mapping[str, Any], tenant_at: str | None = None, **providers: str) -> Entry:
+def nango(row: Mapping[str, Any], tenant_at: str | None = None, **providers: str) -> ConnectionEntry:
     return nango_entry(
         row, NOW, {name.replace("_", "-"): ours for name, ours in providers.items()}, OURS, tenant_at
     )

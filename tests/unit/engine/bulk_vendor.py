@@ -13,7 +13,7 @@ from fairlead.engine.calls.bulk_operation import BulkRun, BulkRuns
 from fairlead.engine.calls.bulk_order import BulkOrder
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
-from fairlead.engine.ports import ConnectionKey, HttpRequest, NoResponse, StreamBroken
+from fairlead.engine.ports import ConnectionKey, HttpRequest, NoResponse, StreamBrokenError
 from fairlead.errors import CallFailedError
 from fairlead.policy.calls.bulk import BULK_PROTOCOLS
 from fairlead.policy.calls.bulk.protocol import BulkQuery
@@ -45,7 +45,7 @@ class Streamed:
         for at in range(0, len(self._file.body), 7):
             yield self._file.body[at : at + 7]
         if self._file.broken:
-            raise StreamBroken(NoResponse(True, "reset", "cut off"), self)
+            raise StreamBrokenError(NoResponse(True, "reset", "cut off"), self)
 
 
 @dataclass

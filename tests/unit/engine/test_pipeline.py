@@ -23,7 +23,7 @@ from fairlead.engine.ports import (
     HttpResponse,
     NoResponse,
     NoResponseKind,
-    StreamBroken,
+    StreamBrokenError,
 )
 from fairlead.errors import (
     CallFailedError,
@@ -68,7 +68,7 @@ class Streamed:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._body
         if self._body == b"broken":
-            raise StreamBroken(NoResponse(True, self.kind, "cut off"), self)
+            raise StreamBrokenError(NoResponse(True, self.kind, "cut off"), self)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from fairlead.errors import (
     RefusedError,
 )
 from fairlead.events import CallsFailed
-from fairlead.policy.failures.retry import DeadLetter, RetryAt, decide
+from fairlead.policy.failures.retry import DiscardJob, RetryAt, decide
 from fairlead.policy.jobs.dead_letter import WaitForPerson, first_action
 from fairlead.policy.jobs.job import Retry, Snooze, outcome_of_exception
 from tests.unit.engine.test_pipeline import GET, World, answer
@@ -124,7 +124,7 @@ async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_bur
 )
 async def test_a_job_does_not_repeat_a_post_that_may_have_acted(response: HttpResponse | NoResponse) -> None:
     """A person decides: the job's retries, and the replays of its dead letter, would do it twice."""
-    for call, decision in ((replace(GET, method="POST", body=b"{}"), DeadLetter), (PUT, RetryAt)):
+    for call, decision in ((replace(GET, method="POST", body=b"{}"), DiscardJob), (PUT, RetryAt)):
         world = World([response], settings={"max_retries": 0})
         with a_job(), pytest.raises(CallFailedError) as failed:
             await world.call(call)

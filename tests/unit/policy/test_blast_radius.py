@@ -21,7 +21,7 @@ from fairlead.policy.calls.blast_radius import (
     of_error,
     token_row,
 )
-from fairlead.policy.calls.classify.verdict import Scope
+from fairlead.policy.calls.classify.verdict import LimitScope
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.job import outcome_of_exception
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -65,7 +65,7 @@ def test_each_outcome_of_a_token_request_has_a_row() -> None:
 
 
 def test_each_classification_of_a_call_has_a_row() -> None:
-    assert set(CALL) == {*Category, *Scope, *DestinationHealth}
+    assert set(CALL) == {*Category, *LimitScope, *DestinationHealth}
 
 
 @pytest.mark.parametrize("table", [TOKEN, CALL, ERROR])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import InvalidInputError
-from fairlead.policy.providers.endpoint import EndpointRefused, checked_value, parse_template
+from fairlead.policy.providers.endpoint import InvalidEndpointError, checked_value, parse_template
 from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
@@ -112,12 +112,12 @@ def test_a_path_value_stays_a_path(path: str) -> None:
 )
 def test_a_template_is_checked_when_it_is_loaded(template: str, allow_http: bool, expected: str) -> None:
     kinds: dict[str, Any] = {"label": "label", "path": "path", "host": "host"}
-    with pytest.raises(EndpointRefused, match=expected):
+    with pytest.raises(InvalidEndpointError, match=expected):
         parse_template(template, kinds, allow_http=allow_http)
 
 
 def test_a_long_value_costs_no_time() -> None:
-    with pytest.raises(EndpointRefused):
+    with pytest.raises(InvalidEndpointError):
         checked_value("host", "a-" * 120 + "!")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.policy.calls.classify.verdict import Result, Scope, Step, Verdict
+from fairlead.policy.calls.classify.verdict import LimitScope, Result, Step, Verdict
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.job import (
     LONGEST_DELAY_S,
@@ -121,7 +121,7 @@ def test_everything_else_is_a_failure(error: Exception, category: Category) -> N
     assert outcome.failure.category is category
 
 
-def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) -> errors.CallFailedError:
+def limited(scope: LimitScope | None = None, *, refused: bool = True, **more: Any) -> errors.CallFailedError:
     """A call that was sent and refused for a limit of the vendor's."""
     rate = Category.TRANSIENT_RATE_LIMIT
     verdict = Verdict(
@@ -141,10 +141,10 @@ def test_rate_limit_of_a_vendor_snoozes_in_place_and_burns_no_attempt() -> None:
     wait = outcome_of_exception(limited(), draw=0.0)
     assert isinstance(wait, Snooze)
     assert (wait.delay_s, wait.in_place, wait.counted) == (7.0, True, True)
-    day = outcome_of_exception(limited(Scope.DAY, retry_after_s=40_000.0), draw=0.5)
+    day = outcome_of_exception(limited(LimitScope.DAY, retry_after_s=40_000.0), draw=0.5)
     assert isinstance(day, Snooze)
     assert day.delay_s == 40_000.0, "never less than it asked for"
-    for scope in (Scope.ENDPOINT, Scope.OBJECT):
+    for scope in (LimitScope.ENDPOINT, LimitScope.OBJECT):
         outcome = outcome_of_exception(limited(scope), draw=0.5)
         assert isinstance(outcome, Snooze)
         assert not outcome.in_place, "the rest of the connection goes on"

@@ -19,8 +19,8 @@ from fairlead.policy.providers.pagination import (
     ByLink,
     ByOffset,
     ByPageInfo,
-    LeadsElsewhere,
     NextPageError,
+    NextPageHostError,
     Pages,
 )
 
@@ -111,10 +111,10 @@ def test_a_next_link_keeps_the_credentials_that_its_caller_asked_with_or_keeps()
 def test_a_list_that_goes_on_elsewhere_has_not_ended(elsewhere: str) -> None:
     """V9: the credential is not told to another host, and nobody takes the list for whole."""
     if len(elsewhere) < 4096:  # a longer one is no link
-        with pytest.raises(LeadsElsewhere) as error:
+        with pytest.raises(NextPageHostError) as error:
             ByLink().following(Asked(URL), reply([1], Link=f"<{elsewhere}>; rel=next"))
         assert "evil" not in str(error.value), "what a stranger wrote is not repeated"
-    with pytest.raises(LeadsElsewhere):
+    with pytest.raises(NextPageHostError):
         ByLink(next="next").following(Asked(URL), reply({"next": elsewhere}))
 
 

@@ -15,7 +15,7 @@ from fairlead.policy.failures.retry import (
     DEFAULT_POLICY,
     DEFAULT_RULES,
     MAX_ATTEMPTS,
-    DeadLetter,
+    DiscardJob,
     NextStep,
     RetryAt,
     RetryPolicy,
@@ -31,7 +31,7 @@ def failure(category: Category, **more: object) -> Failure:
     return Failure(category, "code", "it failed", **more)  # type: ignore[arg-type]
 
 
-def delay_s(answer: RetryAt | DeadLetter) -> float:
+def delay_s(answer: RetryAt | DiscardJob) -> float:
     assert isinstance(answer, RetryAt)
     return answer.delay_s
 
@@ -59,7 +59,7 @@ def test_each_retry_of_the_table(category: Category, streak: int, d: float) -> N
 @pytest.mark.parametrize(("category", "attempts"), [(category, row[0]) for category, row in SPEC.items()])
 def test_after_the_last_retry_it_is_dead(category: Category, attempts: int) -> None:
     answer = decide(failure(category), {category: attempts}, attempts + 1, draw=0)
-    assert isinstance(answer, DeadLetter)
+    assert isinstance(answer, DiscardJob)
     assert answer.streaks == {category: attempts + 1}
     assert str(attempts) in answer.why
     assert answer.then is NextStep.REVIEW
@@ -77,7 +77,7 @@ def test_after_the_last_retry_it_is_dead(category: Category, attempts: int) -> N
 def test_permanent_failures_are_dead_at_once_hint_or_not(category: Category, then: NextStep) -> None:
     for hint_s in (None, 5.0):
         answer = decide(failure(category, hint_s=hint_s), {}, 1, draw=0)
-        assert answer == DeadLetter({category: 1}, f"{category} is not retried", then)
+        assert answer == DiscardJob({category: 1}, f"{category} is not retried", then)
 
 
 def test_the_table_rules_all_eight_categories() -> None:
@@ -104,14 +104,14 @@ def test_each_category_counts_against_its_own_limit() -> None:
         assert isinstance(answer, RetryAt)
         streaks = dict(answer.streaks)
     assert streaks == {NETWORK: 3, SERVER: 3}
-    assert isinstance(decide(failure(SERVER), streaks, 7, draw=0), DeadLetter)
+    assert isinstance(decide(failure(SERVER), streaks, 7, draw=0), DiscardJob)
     decision = decide(failure(NETWORK), streaks, 7, draw=0.5)
     assert delay_s(decision) == 4  # NETWORK's fourth, not the seventh of anything
 
 
 def test_another_category_in_between_forgives_nothing() -> None:
     streaks: dict[str, int] = {NETWORK: 5, RATE: 2}
-    assert isinstance(decide(failure(NETWORK), streaks, 8, draw=0), DeadLetter)
+    assert isinstance(decide(failure(NETWORK), streaks, 8, draw=0), DiscardJob)
 
 
 def test_streaks_are_not_changed_in_place_and_unknown_ones_are_kept() -> None:
@@ -125,7 +125,7 @@ def test_the_ceiling_holds_over_all_categories() -> None:
     patient = RetryPolicy.uniform(20, base_s=1, cap_s=2, jitter=Jitter.FULL)
     assert isinstance(decide(failure(NETWORK), {NETWORK: 10}, 19, draw=0, policy=patient), RetryAt)
     answer = decide(failure(NETWORK), {NETWORK: 10}, 20, draw=0, policy=patient)
-    assert isinstance(answer, DeadLetter)
+    assert isinstance(answer, DiscardJob)
     assert "ceiling" in answer.why
 
 
@@ -164,7 +164,7 @@ def test_after_a_timeout_the_wait_goes_by_the_run_time(ran_s: float, wait_s: flo
 
 
 def test_timeouts_count_as_network_failures() -> None:
-    assert isinstance(decide(job_timeout(60, 60), {NETWORK: 5}, 6, draw=0), DeadLetter)
+    assert isinstance(decide(job_timeout(60, 60), {NETWORK: 5}, 6, draw=0), DiscardJob)
 
 
 # ---- policies of kinds -------------------------------------------------------------------------
@@ -178,9 +178,9 @@ def test_mail_retries_four_times_spread_by_a_quarter() -> None:
             delay_s(decide(failure(category), {category: n}, n + 1, draw=0, policy=mail)) for n in range(4)
         ]
         assert waits == [0.75, 1.5, 3, 6]
-        assert isinstance(decide(failure(category), {category: 4}, 5, draw=0, policy=mail), DeadLetter)
+        assert isinstance(decide(failure(category), {category: 4}, 5, draw=0, policy=mail), DiscardJob)
     dead = decide(failure(Category.PERMANENT_AUTH), {}, 1, draw=0, policy=mail)
-    assert isinstance(dead, DeadLetter)
+    assert isinstance(dead, DiscardJob)
     assert dead.then is NextStep.REAUTHORIZE
 
 
@@ -224,7 +224,7 @@ def test_a_wait_keeps_its_bounds(
 ) -> None:
     answer = decide(failed, streaks, attempts, draw=draw, factor=factor)
     assert answer.streaks[failed.category] == streaks.get(failed.category, 0) + 1
-    if isinstance(answer, DeadLetter):
+    if isinstance(answer, DiscardJob):
         assert answer.why
         return
     rule = DEFAULT_RULES[failed.category]
@@ -242,7 +242,7 @@ def test_every_life_ends(categories: list[Category]) -> None:
     streaks: dict[str, int] = {}
     for attempt, category in enumerate(categories, start=1):
         answer = decide(failure(category), streaks, attempt, draw=0.5, policy=DEFAULT_POLICY)
-        if isinstance(answer, DeadLetter):
+        if isinstance(answer, DiscardJob):
             return
         streaks = dict(answer.streaks)
     assert len(categories) < MAX_ATTEMPTS

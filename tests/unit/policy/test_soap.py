@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.soap_request import envelope, soap_headers
-from fairlead.policy.text.safe_xml import XmlRefused, read_xml
+from fairlead.policy.text.safe_xml import InvalidXmlError, read_xml
 
 SOAP = "{http://schemas.xmlsoap.org/soap/envelope/}"
 SOAP_12 = "{http://www.w3.org/2003/05/soap-envelope}"
@@ -131,7 +131,7 @@ def test_the_action_stands_where_its_version_has_it() -> None:
     ],
 )
 def test_dangerous_xml_is_refused(text: str | bytes, why: str) -> None:
-    with pytest.raises(XmlRefused, match=why):
+    with pytest.raises(InvalidXmlError, match=why):
         read_xml(text)
 
 

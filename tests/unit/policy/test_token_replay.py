@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.tokens.replay import GiveUp, ReplayNow, Wait, defer_s, replay_decision, replayable_s
+from fairlead.policy.tokens.replay import (
+    GiveUp,
+    ReplayLater,
+    ReplayNow,
+    defer_s,
+    replay_decision,
+    replayable_s,
+)
 
 DAY = 86_400.0
 STRICT = ["strict", "strict_family_revoke"]
@@ -23,37 +30,37 @@ DEADLINE_S = 15.0
         ("stable", None, False, 90 * DAY, 90 * DAY, -5, 7, ReplayNow()),
         ("assertion", None, False, 5, 5, 600, 3, ReplayNow()),
         ("until_successor_used", None, False, 90 * DAY, 90 * DAY, -5, 2, ReplayNow()),
-        ("until_successor_used", None, False, 0, 0, 600, 0, Wait(15)),
-        ("until_successor_used", None, False, 14, 14, -5, 0, Wait(1)),  # what was sent may be on its way
+        ("until_successor_used", None, False, 0, 0, 600, 0, ReplayLater(15)),
+        ("until_successor_used", None, False, 14, 14, -5, 0, ReplayLater(1)),  # what was sent may be on its way
         ("until_successor_used", None, False, 15, 15, 600, 0, ReplayNow()),
-        ("until_successor_used", None, False, 90 * DAY, 5, -5, 1, Wait(10)),  # so may a replay before it
+        ("until_successor_used", None, False, 90 * DAY, 5, -5, 1, ReplayLater(10)),  # so may a replay before it
         ("until_successor_used", 30 * DAY, False, 29 * DAY, 29 * DAY, 600, 2, ReplayNow(DAY - 15)),
         ("until_successor_used", 30 * DAY, False, 31 * DAY, 31 * DAY, 600, 0, GiveUp()),
-        ("grace", 1800, False, 0, 0, 600, 0, Wait(15)),
+        ("grace", 1800, False, 0, 0, 600, 0, ReplayLater(15)),
         ("grace", 1800, False, 15, 15, 600, 0, ReplayNow(1770)),
-        ("grace", 1800, False, 200, 3, 600, 1, Wait(12)),
-        ("grace", 20, False, 0, 0, 600, 0, Wait(9)),  # half of the 18 s in which it may leave
+        ("grace", 1800, False, 200, 3, 600, 1, ReplayLater(12)),
+        ("grace", 20, False, 0, 0, 600, 0, ReplayLater(9)),  # half of the 18 s in which it may leave
         ("grace", 20, False, 9, 9, 600, 0, ReplayNow(9)),
-        ("grace", 20, False, 9, 0, 600, 1, Wait(4.5)),  # half of what was left
+        ("grace", 20, False, 9, 0, 600, 1, ReplayLater(4.5)),  # half of what was left
         ("grace", 20, False, 13.5, 4.5, 600, 1, ReplayNow(4.5)),
         ("grace", 1800, False, 1785, 1785, 600, 1, ReplayNow(0)),
         ("grace", 1800, False, 1786, 1786, 600, 0, GiveUp()),  # it could arrive after the grace
         ("grace", 1800, False, 1801, 1801, -5, 0, GiveUp()),
         ("grace", 2, False, 1.8, 1.8, 5, 0, ReplayNow(0)),
         ("grace", 2, False, 1.9, 1.9, 5, 0, GiveUp()),
-        ("strict", None, True, 5, 5, 600, 0, Wait(600)),
+        ("strict", None, True, 5, 5, 600, 0, ReplayLater(600)),
         ("strict", None, True, 700, 700, 0, 0, ReplayNow()),
         ("strict", None, True, 700, 700, -60, 0, ReplayNow()),
         ("strict", None, True, 700, 700, -60, 1, GiveUp()),
-        ("strict", None, False, 5, 5, 600, 0, Wait(600)),
+        ("strict", None, False, 5, 5, 600, 0, ReplayLater(600)),
         ("strict", None, False, 700, 700, 0, 0, GiveUp()),
-        ("strict", None, True, 5, 5, None, 0, Wait(10)),
-        ("strict", None, True, 5, 5, -60, 0, Wait(10)),
-        ("strict", None, True, 5, 5, 2, 0, Wait(10)),  # it will be dead before the send is over
-        ("strict", None, False, 5, 5, 2, 0, Wait(2)),
+        ("strict", None, True, 5, 5, None, 0, ReplayLater(10)),
+        ("strict", None, True, 5, 5, -60, 0, ReplayLater(10)),
+        ("strict", None, True, 5, 5, 2, 0, ReplayLater(10)),  # it will be dead before the send is over
+        ("strict", None, False, 5, 5, 2, 0, ReplayLater(2)),
         ("strict", None, True, 5, 5, -60, 1, GiveUp()),
         ("strict", None, True, 15, 15, None, 0, ReplayNow()),
-        ("strict_family_revoke", None, False, 5, 5, 600, 0, Wait(600)),
+        ("strict_family_revoke", None, False, 5, 5, 600, 0, ReplayLater(600)),
         ("strict_family_revoke", None, False, 700, 700, -1, 0, GiveUp()),
         ("strict_family_revoke", None, True, 700, 700, -1, 0, ReplayNow()),
         ("strict_family_revoke", None, True, 700, 700, -1, 1, GiveUp()),
@@ -112,7 +119,7 @@ def test_strict_never_replays_while_the_access_token_lives(
         access_expires_in_s=access_s,
         replays_done=done,
     )
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, ReplayLater)
     one_more = at_expiry and done == 0
     assert decision.delay_s == pytest.approx(max(access_s, DEADLINE_S - age_s if one_more else 0.0))
 
@@ -163,7 +170,7 @@ def test_no_replay_overtakes_what_was_sent_before(
     )
     assert not isinstance(decision, ReplayNow)
     if policy == "until_successor_used":
-        assert decision == Wait(DEADLINE_S - last_s)
+        assert decision == ReplayLater(DEADLINE_S - last_s)
 
 
 @given(st.floats(0.01, 90 * DAY), st.floats(0, 1), st.floats(0, 1))
@@ -186,7 +193,7 @@ def test_inside_a_grace_a_replay_waits_as_long_as_it_can_and_never_too_long(
     )
     wait_s = min(DEADLINE_S, left_then_s / 2)
     match decision:
-        case Wait(delay_s):
+        case ReplayLater(delay_s):
             assert delay_s == pytest.approx(wait_s - last_s, abs=1e-6)
             assert delay_s < left_then_s - last_s + 1e-6, "it would miss the grace"
         case ReplayNow():
@@ -230,6 +237,6 @@ def test_every_profile_that_refreshes_gets_a_decision() -> None:
                 replays_done=0,
             )
             if profile.replay.policy in STRICT:
-                assert decision == Wait(600), profile.label
+                assert decision == ReplayLater(600), profile.label
             else:
                 assert isinstance(decision, ReplayNow), profile.label

@@ -13,7 +13,7 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.request import (
-    Client,
+    OAuthClient,
     TokenRequest,
     api_headers,
     assertion_claims,
@@ -25,7 +25,7 @@ from fairlead.policy.tokens.request import (
 from fairlead.policy.tokens.token import TokenSet
 
 PROFILES = load_profiles()
-CLIENT = Client("client-1", Secret("CANARY-secret"))
+CLIENT = OAuthClient("client-1", Secret("CANARY-secret"))
 REFRESH = Secret("CANARY-refresh")
 ENDPOINT: dict[str, dict[str, str]] = {
     "shopify": {"shop": "My-Shop.myshopify.com"},
@@ -75,7 +75,7 @@ def test_a_refresh_with_the_secret_in_the_body() -> None:
 
 
 def test_a_refresh_with_the_secret_in_the_header() -> None:
-    client = Client("a:b", Secret("p%ss w\u00f6rd"))
+    client = OAuthClient("a:b", Secret("p%ss w\u00f6rd"))
     request = token_request(PROFILES["xero"], {}, client, refresh_token=REFRESH)
     scheme, value = request.headers["authorization"].reveal().split()
     assert scheme == "Basic"
@@ -85,7 +85,7 @@ def test_a_refresh_with_the_secret_in_the_header() -> None:
 
 def test_a_public_client_names_itself_only() -> None:
     public = PROFILES["netsuite"].variant("public")
-    request = token_request(public, ENDPOINT["netsuite"], Client("client-1"), refresh_token=REFRESH)
+    request = token_request(public, ENDPOINT["netsuite"], OAuthClient("client-1"), refresh_token=REFRESH)
     assert set(request.form) == {"grant_type", "refresh_token", "client_id"}
     assert request.url.startswith("https://123-sb1.suitetalk.api.netsuite.com/")
 
@@ -135,8 +135,8 @@ def test_a_request_without_its_proof_is_refused(
 @pytest.mark.parametrize("name", ["xero", "mercadolibre"])
 def test_secrets_with_control_characters_are_refused_by_name(name: str, bad: str) -> None:
     clients = [
-        (Client("c", Secret(bad)), REFRESH, "client_secret"),
-        (Client(bad, Secret("s")), REFRESH, "client_id"),
+        (OAuthClient("c", Secret(bad)), REFRESH, "client_secret"),
+        (OAuthClient(bad, Secret("s")), REFRESH, "client_id"),
         (CLIENT, Secret(bad), "refresh_token"),
     ]
     for client, refresh, expected in clients:
@@ -148,7 +148,7 @@ def test_secrets_with_control_characters_are_refused_by_name(name: str, bad: str
 def test_a_missing_client_secret_is_said_so() -> None:
     for secret in (None, Secret("")):
         with pytest.raises(InvalidInputError, match="client secret is missing"):
-            token_request(PROFILES["xero"], {}, Client("c", secret), refresh_token=REFRESH)
+            token_request(PROFILES["xero"], {}, OAuthClient("c", secret), refresh_token=REFRESH)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import InvalidInputError
-from fairlead.testing.ledger import Ledger, Verdict, judge, parse_ledger, read_ledger
+from fairlead.testing.ledger import Ledger, LedgerVerdict, judge, parse_ledger, read_ledger
 
 
 class Book:
@@ -58,7 +58,7 @@ class Book:
     def ledger(self) -> Ledger:
         return parse_ledger(self.lines)
 
-    def judged(self, **options: object) -> Verdict:
+    def judged(self, **options: object) -> LedgerVerdict:
         return judge(self.ledger, **options)  # type: ignore[arg-type]
 
 

@@ -19,13 +19,13 @@ from typing import Any
 
 from fairlead.errors import DependencyUnavailableError
 
-__all__ = ["Account", "can_enter", "can_use_tree", "explain_os_errors", "server_account"]
+__all__ = ["ServerAccount", "can_enter", "can_use_tree", "explain_os_errors", "server_account"]
 
 UNPRIVILEGED = ("nobody", "daemon")
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ServerAccount:
     """An account to start programs under.
 
     Attributes:
@@ -48,27 +48,27 @@ class Account:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
-def server_account() -> Account:
+def server_account() -> ServerAccount:
     """Return the account for the servers that this process starts.
 
     Raises:
         DependencyUnavailableError: This process is root, and the system has no unprivileged account.
     """
     if os.geteuid() != 0:
-        return Account(os.geteuid(), os.getegid(), switch=False)
+        return ServerAccount(os.geteuid(), os.getegid(), switch=False)
     for name in UNPRIVILEGED:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return Account(entry.pw_uid, entry.pw_gid, switch=True)
+        return ServerAccount(entry.pw_uid, entry.pw_gid, switch=True)
     raise DependencyUnavailableError(
         "PostgreSQL does not run as root, and this system has no account 'nobody' or 'daemon'",
         hint="run as an ordinary user, or set DATABASE_URL and REDIS_URL",
     )
 
 
-def can_enter(account: Account, folder: Path) -> bool:
+def can_enter(account: ServerAccount, folder: Path) -> bool:
     """Return whether *account* may pass through *folder* and all its parents.
 
     For the account of this process it is always True: a later access fails with the kernel's error.
@@ -79,7 +79,7 @@ def can_enter(account: Account, folder: Path) -> bool:
     return all(_allows(account, ancestor, 0o1) for ancestor in (real, *real.parents))
 
 
-def can_use_tree(account: Account, top: Path) -> bool:
+def can_use_tree(account: ServerAccount, top: Path) -> bool:
     """Return whether *account* may pass the parents of *top*, and read *top* and everything below it.
 
     For the account of this process it is always True: a later access fails with the kernel's error.
@@ -91,7 +91,7 @@ def can_use_tree(account: Account, top: Path) -> bool:
     )
 
 
-def _allows(account: Account, path: Path, need: int) -> bool:
+def _allows(account: ServerAccount, path: Path, need: int) -> bool:
     # The kernel checks one class only: it refuses an owner without the bit even if others have it.
     status = path.stat()
     if status.st_uid == account.uid:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fairlead.adapters.embedded.account import Account, can_use_tree
+from fairlead.adapters.embedded.account import ServerAccount, can_use_tree
 from fairlead.errors import DependencyUnavailableError
 
 __all__ = ["Wheel", "postgres_wheel", "valkey_wheel"]
@@ -62,7 +62,7 @@ class Wheel:
         match = re.search(r"\d{1,9}\.\d{1,9}(\.\d{1,9})?", output)
         return match.group() if match else output.strip()
 
-    def usable_by(self, account: Account, store: Path) -> Wheel:
+    def usable_by(self, account: ServerAccount, store: Path) -> Wheel:
         """Return this wheel, or its copy in *store* if *account* cannot read it, as with a venv in a 0700 home.
 
         World-readable files are hard-linked where the file system allows it, so they take no further space.

@@ -17,11 +17,11 @@ _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 _NOT_ACCEPTED = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 
 
-class BodyTooLarge(Exception):
+class BodyTooLargeError(Exception):
     """The body is larger than the bound."""
 
 
-class BodyMalformed(Exception):
+class MalformedBodyError(Exception):
     """The body does not decode. The text says why, and nothing of the body."""
 
 
@@ -30,15 +30,15 @@ class Decoder:
     such.
 
     Raises:
-        BodyTooLarge: The encoded or decoded body is larger than *max_bytes*.
-        BodyMalformed: The body does not decode.
+        BodyTooLargeError: The encoded or decoded body is larger than *max_bytes*.
+        MalformedBodyError: The body does not decode.
     """
 
     def __init__(self, encoding: str, max_bytes: int) -> None:
         codings = [word.strip().lower() for word in encoding.split(",")] if encoding else []
         encodings = [word for word in codings if word in _WINDOWS or word in _NOT_ACCEPTED]
         if len(encodings) > 1 or (encodings and encodings[0] in _NOT_ACCEPTED):
-            raise BodyMalformed("the response has a content encoding that the request did not accept")
+            raise MalformedBodyError("the response has a content encoding that the request did not accept")
         self._max_bytes = max_bytes
         self._received = self._decoded = self._members = 0
         self._window = _WINDOWS[encodings[0]] if encodings else 0
@@ -49,7 +49,7 @@ class Decoder:
         """Yield the decoded *data*, in pieces of at most PIECE_BYTES if it was encoded."""
         self._received += len(data)
         if self._received > self._max_bytes:
-            raise BodyTooLarge
+            raise BodyTooLargeError
         if self._inflater is None:
             yield data
             return
@@ -58,12 +58,12 @@ class Decoder:
         try:
             yield from self._inflated(data)
         except zlib.error:
-            raise BodyMalformed("the response's body does not decode") from None
+            raise MalformedBodyError("the response's body does not decode") from None
 
     def end(self) -> None:
-        """Raise BodyMalformed if the body has ended before its encoding."""
+        """Raise MalformedBodyError if the body has ended before its encoding."""
         if self._inflater is not None and self._received and not self._inflater.eof:
-            raise BodyMalformed("the response's body ends before its encoding does")
+            raise MalformedBodyError("the response's body ends before its encoding does")
 
     def _unframed(self, data: bytes) -> bytes:
         """Detect by the first two bytes whether deflate has zlib's frame, as it should, or none."""
@@ -86,7 +86,7 @@ class Decoder:
             piece = self._inflater.decompress(data, PIECE_BYTES)
             self._decoded += len(piece)
             if self._decoded > self._max_bytes:
-                raise BodyTooLarge
+                raise BodyTooLargeError
             if piece:
                 yield piece
             data = self._inflater.unused_data if self._inflater.eof else self._inflater.unconsumed_tail
@@ -95,12 +95,12 @@ class Decoder:
     def _next_member(self) -> None:
         self._members += 1
         if self._window != _GZIP or self._members >= MAX_MEMBERS:
-            raise BodyMalformed("the response's body goes on behind its end")
+            raise MalformedBodyError("the response's body goes on behind its end")
         self._inflater = zlib.decompressobj(_GZIP)
 
 
 def decoded(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Return *body* without its content encoding; raise BodyTooLarge beyond the bound.
+    """Return *body* without its content encoding; raise BodyTooLargeError beyond the bound.
 
     A body that does not decode is returned unchanged: it may hold the only copy of a new token.
     """
@@ -108,6 +108,6 @@ def decoded(body: bytes, encoding: str, max_bytes: int) -> bytes:
         decoder = Decoder(encoding, max_bytes)
         plain = b"".join(decoder.feed(body))
         decoder.end()
-    except BodyMalformed:
+    except MalformedBodyError:
         return body
     return plain

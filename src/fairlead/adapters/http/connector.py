@@ -20,7 +20,7 @@ from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
-from fairlead.adapters.http.body import BodyMalformed
+from fairlead.adapters.http.body import MalformedBodyError
 
 AROUND_BYTES = 3 << 20  # a head may take 2 MiB
 _FRAMED = 6  # bytes received for each byte of a body in chunks of one byte
@@ -93,7 +93,7 @@ class BoundedHandler(ResponseHandler):
             super().data_received(data[start : start + piece])
 
     def _refuse(self) -> None:
-        error = BodyMalformed("the response has too many bytes outside its head and body")
+        error = MalformedBodyError("the response has too many bytes outside its head and body")
         self.set_exception(error)
         if self._payload is not None:
             self._payload.set_exception(error)

@@ -10,14 +10,14 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from aiohttp.http_exceptions import LineTooLong
 
-from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge
+from fairlead.adapters.http.body import BodyTooLargeError, MalformedBodyError
 from fairlead.adapters.http.connector import DeadlinePassedError, InFlightRequest, StaleConnectionError
-from fairlead.adapters.http.resolver import NO_SUCH_NAME, AddressRefused, ProxyNotResolved
+from fairlead.adapters.http.resolver import NO_SUCH_NAME, AddressNotAllowedError, ProxyNotResolvedError
 from fairlead.engine.ports import NoResponse, NoResponseKind
 
 _KINDS: tuple[tuple[type[Exception], NoResponseKind, str], ...] = (  # the first that fits
-    (AddressRefused, "refused_address", "address refused"),
-    (ProxyNotResolved, "proxy", "name of the proxy not resolved"),
+    (AddressNotAllowedError, "refused_address", "address refused"),
+    (ProxyNotResolvedError, "proxy", "name of the proxy not resolved"),
     (StaleConnectionError, "reset", "connection lost before the request was written"),
     (DeadlinePassedError, "timeout", "deadline passed before the request was written"),
     (aiohttp.ClientConnectorDNSError, "dns", "name not resolved"),
@@ -28,8 +28,8 @@ _KINDS: tuple[tuple[type[Exception], NoResponseKind, str], ...] = (  # the first
     (aiohttp.ConnectionTimeoutError, "connect", "connect timed out"),
     (aiohttp.ClientConnectorError, "connect", "connect failed"),
     (aiohttp.InvalidURL, "refused_address", "address refused"),
-    (BodyTooLarge, "too_large", "response too large"),
-    (BodyMalformed, "malformed", "response does not decode"),
+    (BodyTooLargeError, "too_large", "response too large"),
+    (MalformedBodyError, "malformed", "response does not decode"),
     (aiohttp.ClientPayloadError, "reset", "response cut off"),
     (aiohttp.ServerDisconnectedError, "reset", "connection closed before the response"),
     (LineTooLong, "too_large", "a header of the response is longer than http.max_header_bytes"),
@@ -62,7 +62,7 @@ def not_sent_kind(failure: Exception) -> NoResponseKind:
 
 def _kind(failure: Exception, sent: bool, is_queued: bool) -> tuple[NoResponseKind, str]:
     cause = getattr(failure, "os_error", None)
-    if isinstance(cause, AddressRefused | ProxyNotResolved):
+    if isinstance(cause, AddressNotAllowedError | ProxyNotResolvedError):
         failure = cause
     if (local_fault := _local_fault(cause or failure)) is not None:
         return local_fault
@@ -110,9 +110,9 @@ def _has_local_port() -> bool:
 
 
 def _with_detail(failure: Exception, words: str) -> str:
-    if isinstance(failure, AddressRefused):
+    if isinstance(failure, AddressNotAllowedError):
         return f"{words}: {failure}"
-    if isinstance(failure, BodyMalformed):
+    if isinstance(failure, MalformedBodyError):
         return str(failure)
     if isinstance(failure, aiohttp.ClientHttpProxyError):
         return f"{words} ({failure.status})"

@@ -59,11 +59,11 @@ NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socke
 """Numbers of a gaierror that is an answer: there is no such name."""
 
 
-class ProxyNotResolved(OSError):
+class ProxyNotResolvedError(OSError):
     """The name of the configured proxy does not resolve."""
 
 
-class AddressRefused(OSError):
+class AddressNotAllowedError(OSError):
     """The address policy refuses the host. The text says what kind of address it is, and no address."""
 
 
@@ -80,10 +80,10 @@ class AddressPolicy:
     extra_ports: frozenset[int] = frozenset()
 
     def check(self, host: str, address: str) -> None:
-        """Raise AddressRefused unless *address*, to which *host* resolves, may be called."""
+        """Raise AddressNotAllowedError unless *address*, to which *host* resolves, may be called."""
         kind, is_private = kind_of(address)
         if kind is not None and not (is_private and self.may_be_private(host)):
-            raise AddressRefused(f"the host leads to {kind}")
+            raise AddressNotAllowedError(f"the host leads to {kind}")
 
     def check_literal(self, host: str) -> None:
         """Do the same for a host that is itself an address, in any form, and so is not resolved."""
@@ -103,7 +103,7 @@ class AddressPolicy:
             return "its port is neither 443 nor one of http.extra_ports"
         try:
             self.check_literal(host)
-        except AddressRefused as refused:
+        except AddressNotAllowedError as refused:
             return str(refused)
         return None
 
@@ -164,14 +164,14 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Return all addresses of *host*; raise AddressRefused if the policy refuses one of them."""
+        """Return all addresses of *host*; raise AddressNotAllowedError if the policy refuses one of them."""
         try:
             addresses = await self._look_up(host, port, family, ANSWER_S)
         except socket.gaierror as error:
             # Without a descriptor the resolver may report "no such name". This raises EMFILE instead.
             socket.socket().close()
             if host in self._exempt:
-                raise ProxyNotResolved(None, "no name") from error
+                raise ProxyNotResolvedError(None, "no name") from error
             if error.errno not in NO_SUCH_NAME and await self._resolves_others(host):
                 raise OSError(None, "no answer for this name") from error
             raise

@@ -20,12 +20,12 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from fairlead._core.faultpoint import faultpoint
-from fairlead.adapters.http.body import BodyTooLarge, decoded
+from fairlead.adapters.http.body import BodyTooLargeError, decoded
 from fairlead.adapters.http.client_session import TransportSettings, open_session
 from fairlead.adapters.http.connector import DeadlinePassedError, InFlightRequest, current_request
 from fairlead.adapters.http.http_failures import no_response
 from fairlead.adapters.http.http_transport import PUBLIC_ONLY, HttpTransport
-from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused
+from fairlead.adapters.http.resolver import AddressNotAllowedError, AddressPolicy
 from fairlead.adapters.http.response_deadline import Deadline
 from fairlead.adapters.http.send_time import late_s
 from fairlead.adapters.http.wire import check_header, checked_url, lower
@@ -141,7 +141,7 @@ class AiohttpTokenTransport(HttpTransport):
         if refusal is None and not self._policy.may_be_private(where[1]):
             refusal = self._proxies.refusal(*where)
         if refusal is not None:
-            raise AddressRefused(refusal)
+            raise AddressNotAllowedError(refusal)
         session = self._session(call.reuse_connection)
         async with session.request(
             call.method,
@@ -166,7 +166,7 @@ class AiohttpTokenTransport(HttpTransport):
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > MAX_BODY_BYTES:
-                raise BodyTooLarge
+                raise BodyTooLargeError
         return decoded(bytes(body), response.headers.get("Content-Encoding", ""), MAX_BODY_BYTES)
 
     # ---- sessions

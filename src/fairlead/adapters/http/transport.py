@@ -19,7 +19,7 @@ from functools import lru_cache
 import aiohttp
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge, Decoder
+from fairlead.adapters.http.body import BodyTooLargeError, Decoder, MalformedBodyError
 from fairlead.adapters.http.client_session import (
     TransportSettings,
     bounds_of,
@@ -47,7 +47,7 @@ from fairlead.engine.ports import (
     HttpResponse,
     HttpStream,
     NoResponse,
-    StreamBroken,
+    StreamBrokenError,
 )
 from fairlead.errors import InvalidInputError
 
@@ -165,7 +165,9 @@ class AiohttpTransport(HttpTransport):
             return no_response(error, in_flight)
         if response.status < 200:  # 101: what follows is no HTTP
             response.close()
-            return no_response(BodyMalformed("the server changed the protocol"), in_flight, response.status)
+            return no_response(
+                MalformedBodyError("the server changed the protocol"), in_flight, response.status
+            )
         return response
 
     def _origin_and_target(self, address: str, loop: asyncio.AbstractEventLoop) -> tuple[OriginTemplate, str]:
@@ -211,7 +213,7 @@ class _Stream:
             async for piece in _pieces(self._incoming, self._max_body_bytes):
                 yield piece
         except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
-            raise StreamBroken(no_response(error, self._flight, self.status), self) from None
+            raise StreamBrokenError(no_response(error, self._flight, self.status), self) from None
 
 
 async def _read_body(response: PendingResponse, max_bytes: int) -> bytes:
@@ -220,7 +222,7 @@ async def _read_body(response: PendingResponse, max_bytes: int) -> bytes:
     if "Content-Encoding" not in response.headers:  # most come in one piece: a generator would cost 5 us
         chunk = content.read_nowait() if content.is_eof() else await content.readany()
         if len(chunk) > max_bytes:
-            raise BodyTooLarge
+            raise BodyTooLargeError
         if content.at_eof():
             return chunk
     body, size = io.BytesIO(), _BUFFER_BYTES  # joining a list would need twice the memory

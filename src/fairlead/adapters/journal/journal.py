@@ -21,7 +21,7 @@ from fairlead.adapters.journal.index import EntryIndex, Search
 from fairlead.adapters.journal.newest import NONE, key_of
 from fairlead.adapters.journal.owners import Owners
 from fairlead.adapters.journal.record import encode_entry
-from fairlead.adapters.journal.retention import HeldEntry, Retention
+from fairlead.adapters.journal.retention import HeldEntry, JournalRetention
 from fairlead.adapters.journal.segment import Segment, Segments
 from fairlead.adapters.journal.writer import Append, Stop, Writer
 from fairlead.engine.base.batch import Batcher
@@ -88,7 +88,7 @@ class FileJournal:
         self._disk = disk or Disk()
         self._owners = Owners(folder, self._name)
         self._index = EntryIndex(folder, self._name)
-        self._retention = Retention(settings.retention_s, now)
+        self._retention = JournalRetention(settings.retention_s, now)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-reader")
         self._searches: Batcher[Search, JournalEntry | None] = Batcher(self._look_up, name="journal")
         self._waiting = 0

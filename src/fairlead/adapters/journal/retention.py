@@ -49,7 +49,7 @@ class HeldEntry:
     settled: bool = False
 
 
-class Retention:
+class JournalRetention:
     """The files that this process may delete.
 
     Args:

@@ -10,7 +10,7 @@ from copy import copy
 import asyncpg
 
 from fairlead.adapters.postgres.connection_setup import ISOLATION
-from fairlead.adapters.postgres.driver import Connection, Pool
+from fairlead.adapters.postgres.driver import DatabaseConnection, DatabasePool
 from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS, not_done
 
 FULL_PAUSE_S = 0.1
@@ -33,7 +33,7 @@ class ConnectionCheckout:
     """
 
     def __init__(
-        self, pool: Pool, acquire_timeout_s: float, release_timeout_s: float, *, urgent: int = 0
+        self, pool: DatabasePool, acquire_timeout_s: float, release_timeout_s: float, *, urgent: int = 0
     ) -> None:
         self._pool = pool
         self._acquire_timeout_s = acquire_timeout_s
@@ -47,7 +47,7 @@ class ConnectionCheckout:
         self._background_returns: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def checkout(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
+    async def checkout(self, *, urgent: bool = False) -> AsyncIterator[DatabaseConnection]:
         """Yield a connection.
 
         After a cancellation it is returned in the background, so that the caller does not wait for the
@@ -78,7 +78,7 @@ class ConnectionCheckout:
             self._pool.terminate()
         await asyncio.gather(*self._background_returns)
 
-    async def _release(self, connection: Connection, urgent: bool) -> None:
+    async def _release(self, connection: DatabaseConnection, urgent: bool) -> None:
         try:
             with suppress(*DRIVER_ERRORS):  # the rows count, not how the connection was returned
                 await self._pool.release(connection, timeout=self._release_timeout_s)
@@ -87,7 +87,7 @@ class ConnectionCheckout:
                 self._ordinary.release()
             self._returned.set()
 
-    async def _acquire(self, urgent: bool) -> Connection:
+    async def _acquire(self, urgent: bool) -> DatabaseConnection:
         """Return a pooled connection, and wait for one also while the server has no slot left."""
         limit = asyncio.timeout(self._acquire_timeout_s)
         try:
@@ -105,7 +105,7 @@ class ConnectionCheckout:
                 raise
             raise copy(self._server_full) from None  # a shared object would collect the frames of all waiters
 
-    async def _from_pool(self, urgent: bool) -> Connection:
+    async def _from_pool(self, urgent: bool) -> DatabaseConnection:
         """Acquire at once if possible. While the server is full, callers queue, and an urgent one goes first.
 
         Other clients take and return the server's slots all the time. A process that tries seldom gets none.
@@ -119,7 +119,7 @@ class ConnectionCheckout:
                 with suppress(asyncpg.TooManyConnectionsError):
                     return await self._try_acquire()
 
-    async def _try_acquire(self) -> Connection:
+    async def _try_acquire(self) -> DatabaseConnection:
         try:
             connection = await self._pool.acquire()
         except asyncpg.TooManyConnectionsError as error:
@@ -158,7 +158,7 @@ class ConnectionCheckout:
 
 
 @asynccontextmanager
-async def transaction(connection: Connection) -> AsyncIterator[None]:
+async def transaction(connection: DatabaseConnection) -> AsyncIterator[None]:
     """Run the block in a READ COMMITTED transaction. A cancellation is raised even if the rollback fails."""
     cancelled: asyncio.CancelledError | None = None
     cut: asyncio.TimerHandle | None = None
@@ -179,6 +179,6 @@ async def transaction(connection: Connection) -> AsyncIterator[None]:
             cut.cancel()
 
 
-def _terminate(connection: Connection) -> None:
+def _terminate(connection: DatabaseConnection) -> None:
     with suppress(asyncpg.InterfaceError):  # the pool was faster
         connection.terminate()

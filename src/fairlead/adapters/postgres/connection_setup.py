@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import InvalidConfigError
 
@@ -102,7 +102,7 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
     }
 
 
-async def guard_socket(connection: Connection) -> None:
+async def guard_socket(connection: DatabaseConnection) -> None:
     """Set TCP keepalive and user timeout, so that a silent peer is detected. A Unix socket needs neither."""
     transport = getattr(connection, "_transport", None)
     sock = transport.get_extra_info("socket") if transport is not None else None
@@ -123,7 +123,7 @@ def check_encoding(encoding: str) -> None:
         )
 
 
-async def checked_server(connection: Connection, settings: DatabaseSettings) -> None:
+async def checked_server(connection: DatabaseConnection, settings: DatabaseSettings) -> None:
     """Raise InvalidConfigError unless version, encoding, durability, isolation and role are as required."""
     check = statement("server_check")
     server = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]

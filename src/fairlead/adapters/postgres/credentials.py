@@ -37,7 +37,7 @@ from fairlead.engine.ports import (
     SettingsChange,
     Settlement,
     SettleVerdict,
-    Unknown,
+    UnknownOutcome,
 )
 
 T = TypeVar("T")
@@ -198,7 +198,7 @@ class PostgresCredentialStore:
                 return int(row["epoch"])
         return None
 
-    async def mark_unknown(self, unknown: Unknown) -> bool:
+    async def mark_unknown(self, unknown: UnknownOutcome) -> bool:
         return await self._database.first(statement("refresh_attempt_unknown"), **asdict(unknown)) is not None
 
     async def require_reauth(self, requirement: ReauthRequirement) -> bool:

@@ -21,8 +21,8 @@ from fairlead.adapters.postgres.connection_setup import (
     connect_options,
     guard_socket,
 )
-from fairlead.adapters.postgres.driver import Connection, Pool, Row
-from fairlead.adapters.postgres.listen import Listener
+from fairlead.adapters.postgres.driver import DatabaseConnection, DatabasePool, Row
+from fairlead.adapters.postgres.listen import NotificationListener
 from fairlead.adapters.postgres.postgres_errors import (
     CONNECT_ERRORS,
     DRIVER_ERRORS,
@@ -59,7 +59,7 @@ ROW_SECURITY_HINT = "run `fairlead doctor`: it says what is missing, and the sta
 class Transaction:
     """Several statements in one transaction; see `Database.transaction`."""
 
-    def __init__(self, connection: Connection, texts: QualifiedTexts) -> None:
+    def __init__(self, connection: DatabaseConnection, texts: QualifiedTexts) -> None:
         self._connection = connection
         self._texts = texts
 
@@ -71,7 +71,7 @@ class Transaction:
 class Database:
     """One schema of one PostgreSQL database. Make it with `open`, end it with `close`."""
 
-    def __init__(self, pool: Pool, settings: DatabaseSettings) -> None:
+    def __init__(self, pool: DatabasePool, settings: DatabaseSettings) -> None:
         self._pool = pool
         self._checkouts = ConnectionCheckout(
             pool, settings.acquire_timeout_s, settings.connect_timeout_s, urgent=settings.urgent_size
@@ -84,7 +84,7 @@ class Database:
         """Whether row security separates tenants, as of the latest check; see `for_tenants`."""
         self._refresh_row_security_mono = 0.0
         self._emit: Emit = _ignore
-        self._listener = Listener(self._connect_dedicated)
+        self._listener = NotificationListener(self._connect_dedicated)
         self._reconnect_mono = 0.0
 
     @classmethod
@@ -105,7 +105,7 @@ class Database:
             )
         except CONNECT_ERRORS as error:
             no_connection(error)
-        database = cls(cast(Pool, pool), settings)
+        database = cls(cast(DatabasePool, pool), settings)
         try:
             async with database._checkouts.checkout() as connection:
                 await checked_server(connection, settings)
@@ -277,14 +277,14 @@ class Database:
             return _nothing_to_stop
         return await self._listener.add(channel, on_payload)
 
-    async def _enter_tenant_role(self, connection: Connection, tenants: tuple[str, ...]) -> None:
+    async def _enter_tenant_role(self, connection: DatabaseConnection, tenants: tuple[str, ...]) -> None:
         try:
             await enter_tenant_role(connection, self.tenant_role, tenants)
         except RowSecurityLostError:
             self._refresh_row_security_mono = 0.0  # the next caller checks
             raise
 
-    async def _translate(self, connection: Connection, error: Exception) -> Exception:
+    async def _translate(self, connection: DatabaseConnection, error: Exception) -> Exception:
         translated = of_statement(error, connected=_is_sound(connection))
         if isinstance(translated, CommitInDoubtError):
             with suppress(asyncpg.InterfaceError):  # the pool was faster
@@ -303,24 +303,24 @@ class Database:
             await self._pool.expire_connections()
             self._listener.renew()
 
-    async def _connect_dedicated(self) -> Connection:
+    async def _connect_dedicated(self) -> DatabaseConnection:
         """Open a connection outside the pool."""
         try:
-            connection = cast(Connection, await asyncpg.connect(**connect_options(self.settings)))
+            connection = cast(DatabaseConnection, await asyncpg.connect(**connect_options(self.settings)))
             await guard_socket(connection)
         except CONNECT_ERRORS as error:
             no_connection(error)
         return connection
 
 
-def _is_sound(connection: Connection) -> bool:
+def _is_sound(connection: DatabaseConnection) -> bool:
     try:
         return not connection.is_closed()
     except asyncpg.InterfaceError:  # it broke, so the pool has taken it back already
         return False
 
 
-async def _keep_session(_connection: Connection) -> None:
+async def _keep_session(_connection: DatabaseConnection) -> None:
     """Reset nothing: our statements leave no state in a session, so returning it costs no round trip."""
 
 

@@ -24,7 +24,7 @@ from fairlead.policy.reasons.job_reasons import DEAD_LETTERS_FULL
 LOOK_EVERY_S = 5.0
 
 
-class Bound:
+class DeadLetterBound:
     """Refuses new work of a kind, or of one tenant, that has too many open dead letters.
 
     Each enqueue checks this, so the result of the query is cached for 5 s per queue. The number of entries is

@@ -19,7 +19,7 @@ from itertools import islice
 from uuid import UUID
 
 from fairlead.adapters.postgres.database import Database, Transaction
-from fairlead.adapters.postgres.dead_letters import Bound
+from fairlead.adapters.postgres.dead_letters import DeadLetterBound
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.job_rows import lane_of, new_job_columns, one_job_values, plain_job_columns
 from fairlead.adapters.postgres.notifier import Notifier
@@ -46,7 +46,7 @@ class Enqueuer:
         bound: Refuses kinds that have too many open dead letters.
     """
 
-    def __init__(self, database: Database, bound: Bound, wake_ups: Notifier) -> None:
+    def __init__(self, database: Database, bound: DeadLetterBound, wake_ups: Notifier) -> None:
         self._database = database
         self._bound = bound
         self._wake_ups = wake_ups

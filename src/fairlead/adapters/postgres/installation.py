@@ -13,11 +13,11 @@ from contextlib import suppress
 import asyncpg
 
 from fairlead.adapters.postgres.connection_setup import ISOLATION, check_encoding, quoted
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.migration_files import Migration
 from fairlead.adapters.postgres.migration_steps import LOCK_WITHIN_S, PATIENCE_PAUSE_S, record, run
 from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS, of_statement
-from fairlead.adapters.postgres.roles import COMMON, Roles, owner_roles
+from fairlead.adapters.postgres.roles import COMMON, DatabaseRoles, owner_roles
 from fairlead.adapters.postgres.row_security import wall_state
 from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import FairleadError, InvalidConfigError, MigrationRequiredError
@@ -31,7 +31,9 @@ _IS_TAKEN = (
 _AGAIN = "nothing was kept; run `fairlead migrate` again once the reason is gone"
 
 
-async def install(connection: Connection, migrations: Sequence[Migration], schema: str) -> list[Migration]:
+async def install(
+    connection: DatabaseConnection, migrations: Sequence[Migration], schema: str
+) -> list[Migration]:
     """Apply *migrations* to an empty *schema*, and return those that are left to call.
 
     If this user may not have the common roles, roles of its owner take their place: see `roles`.
@@ -47,28 +49,32 @@ async def install(connection: Connection, migrations: Sequence[Migration], schem
     while True:
         try:
             return await _installed(connection, migrations, schema, roles, owner.engine)
-        except _RolesRefused as refused:
+        except _RolesRefusedError as refused:
             if not roles.are_common or not owner.are_usable:
                 raise refused.cause from refused
             roles = owner
-        except _Locked as locked:  # another database of this server creates the same roles
+        except _LockedError as locked:  # another database of this server creates the same roles
             if loop.time() > deadline:
                 raise locked.cause from locked
             await asyncio.sleep(PATIENCE_PAUSE_S)
 
 
-class _RolesRefused(Exception):
+class _RolesRefusedError(Exception):
     def __init__(self, cause: FairleadError) -> None:
         super().__init__(str(cause))
         self.cause = cause
 
 
-class _Locked(_RolesRefused):
+class _LockedError(_RolesRefusedError):
     pass
 
 
 async def _installed(
-    connection: Connection, migrations: Sequence[Migration], schema: str, roles: Roles, user: str
+    connection: DatabaseConnection,
+    migrations: Sequence[Migration],
+    schema: str,
+    roles: DatabaseRoles,
+    user: str,
 ) -> list[Migration]:
     remaining = [migration for migration in migrations if migration.calls]
     async with connection.transaction(isolation=ISOLATION):
@@ -82,7 +88,7 @@ async def _installed(
     return remaining
 
 
-async def check_ground(connection: Connection, schema: str) -> None:
+async def check_ground(connection: DatabaseConnection, schema: str) -> None:
     """Raise InvalidConfigError unless the database and *schema* are safe to use."""
     facts = (await run(connection, statement("server_check").text, schema))[0]
     check_encoding(facts["encoding"])
@@ -93,7 +99,7 @@ async def check_ground(connection: Connection, schema: str) -> None:
         raise InvalidConfigError(message, hint=hint)
 
 
-async def _make_schema(connection: Connection, schema: str, user: str) -> None:
+async def _make_schema(connection: DatabaseConnection, schema: str, user: str) -> None:
     (facts,) = await run(connection, statement("schema_exists").text, schema)
     if facts["stranger"]:
         message = (
@@ -111,7 +117,7 @@ async def _make_schema(connection: Connection, schema: str, user: str) -> None:
         raise InvalidConfigError(f"this user may not create the schema {schema}", hint=hint) from error
 
 
-async def _make_table(connection: Connection, schema: str, user: str) -> None:
+async def _make_table(connection: DatabaseConnection, schema: str, user: str) -> None:
     try:
         await connection.execute(statement("migration_table").text)
     except (
@@ -125,7 +131,9 @@ async def _make_table(connection: Connection, schema: str, user: str) -> None:
         ) from error
 
 
-async def _apply_within(connection: Connection, migration: Migration, schema: str, roles: Roles) -> None:
+async def _apply_within(
+    connection: DatabaseConnection, migration: Migration, schema: str, roles: DatabaseRoles
+) -> None:
     text = roles.in_text(migration.text)
     if migration.index is not None:
         text = text.replace("CONCURRENTLY ", "")
@@ -136,9 +144,9 @@ async def _apply_within(connection: Connection, migration: Migration, schema: st
     except asyncpg.PostgresError as error:
         failed = MigrationRequiredError(f"migration {migration.title} failed: {error}", hint=_AGAIN)
         if isinstance(error, asyncpg.InsufficientPrivilegeError):
-            raise _RolesRefused(failed) from error
+            raise _RolesRefusedError(failed) from error
         if isinstance(error, asyncpg.LockNotAvailableError):
-            raise _Locked(failed) from error
+            raise _LockedError(failed) from error
         if isinstance(error, _IS_TAKEN):
             message = f"the schema {schema} holds tables that are not fairlead's: {error}"
             raise InvalidConfigError(
@@ -149,14 +157,14 @@ async def _apply_within(connection: Connection, migration: Migration, schema: st
         raise of_statement(error, connected=not connection.is_closed()) from error
 
 
-async def _restore_owner(connection: Connection, schema: str, roles: Roles) -> None:
+async def _restore_owner(connection: DatabaseConnection, schema: str, roles: DatabaseRoles) -> None:
     """Restore the rights that migrations revoke from `fairlead_reader`, if the owner takes its place."""
     if not roles.are_common:
         (texts,) = await run(connection, statement("owner_rights").text, schema)
         await connection.execute(texts["text"])
 
 
-async def complete_rights(connection: Connection, schema: str, roles: Roles) -> None:
+async def complete_rights(connection: DatabaseConnection, schema: str, roles: DatabaseRoles) -> None:
     """Restore the owner's rights, and enable row security if it is off and this user may do so.
 
     It stays off if its role is missing: roles are optional, and `doctor` prints the remedy.

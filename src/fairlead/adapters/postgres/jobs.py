@@ -15,7 +15,7 @@ from uuid import UUID
 from fairlead._core.faultpoint import faultpoint
 from fairlead._core.ids import Ids
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.dead_letters import Bound
+from fairlead.adapters.postgres.dead_letters import DeadLetterBound
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.enqueuer import Enqueuer
 from fairlead.adapters.postgres.job_rows import (
@@ -64,7 +64,7 @@ class PostgresJobStore:
         self._database = database
         self._ids = ids
         self._wake_ups = Notifier(database, enabled=notify)
-        self._intake = Enqueuer(database, Bound(database, bound), self._wake_ups)
+        self._intake = Enqueuer(database, DeadLetterBound(database, bound), self._wake_ups)
         self._turn = 0
         self._next_wake = 0.0
         self._lost: dict[int, tuple[UUID, float]] = {}  # claims without a response, by seed

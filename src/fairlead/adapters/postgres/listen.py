@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS
 from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import SetupError
@@ -23,14 +23,14 @@ again, so that a standby, which accepts connections but no LISTEN, is not tried 
 _PROBE_EVERY_S = 10.0  # detects a silent peer within 30 s
 
 
-class Listener:
+class NotificationListener:
     """Serves all channels of a process with one connection, made when the first one is added."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[DatabaseConnection]]) -> None:
         self._connect = connect
         self._subscribers: dict[str, list[OnPayload]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
+        self._connection: DatabaseConnection | None = None
         self._changed = asyncio.Event()  # a channel was added, or the connection is gone
 
     async def add(self, channel: str, on_payload: OnPayload) -> Callable[[], Awaitable[None]]:
@@ -73,7 +73,7 @@ class Listener:
             await asyncio.sleep(_PAUSE_S[min(tries, len(_PAUSE_S) - 1)])
             tries += 1
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: DatabaseConnection) -> None:
         """Serve all channels until the connection breaks."""
         self._connection = connection
         connection.add_termination_listener(self._on_gone)
@@ -84,7 +84,7 @@ class Listener:
             self._connection = None
             connection.terminate()
 
-    async def _receive(self, connection: Connection) -> None:
+    async def _receive(self, connection: DatabaseConnection) -> None:
         channels: set[str] = set()
         while not connection.is_closed():
             self._changed.clear()
@@ -98,10 +98,10 @@ class Listener:
                     continue
             await connection.execute(statement("server_probe").text)
 
-    def _on_gone(self, _connection: Connection) -> None:
+    def _on_gone(self, _connection: DatabaseConnection) -> None:
         self._changed.set()
 
-    def _on_notify(self, _connection: Connection, _pid: int, channel: str, payload: str) -> None:
+    def _on_notify(self, _connection: DatabaseConnection, _pid: int, channel: str, payload: str) -> None:
         self._deliver(channel, payload)
 
     def _deliver(self, channel: str, payload: str) -> None:

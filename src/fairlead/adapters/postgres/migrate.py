@@ -16,7 +16,7 @@ from typing import cast
 import asyncpg
 
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings, connect_options, quoted
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.installation import check_ground, complete_rights, install
 from fairlead.adapters.postgres.migration_files import (
     BASELINE,
@@ -151,7 +151,7 @@ class Migrator:
             hint = f"restore the file {ours.title}.sql as it was released; changes go into a new migration"
             raise InvalidConfigError(message, hint=hint)
 
-    async def _applied(self, connection: Connection) -> list[_Applied]:
+    async def _applied(self, connection: DatabaseConnection) -> list[_Applied]:
         """Return the migrations applied to this schema; none if it was never migrated.
 
         Raises:
@@ -172,13 +172,13 @@ class Migrator:
         return []
 
     @asynccontextmanager
-    async def _connected(self, settings: DatabaseSettings) -> AsyncIterator[Connection]:
+    async def _connected(self, settings: DatabaseSettings) -> AsyncIterator[DatabaseConnection]:
         options = connect_options(settings)
         options["command_timeout"] = _APPLY_TIMEOUT_S  # an index on a large table takes its time
         if not settings.transaction_pooler:
             options["server_settings"] |= {"statement_timeout": "0", "lock_timeout": LOCK_TIMEOUT}
         try:
-            connection = cast(Connection, await asyncpg.connect(**options))
+            connection = cast(DatabaseConnection, await asyncpg.connect(**options))
         except CONNECT_ERRORS as error:
             no_connection(error)
         try:
@@ -189,7 +189,7 @@ class Migrator:
 
 
 @asynccontextmanager
-async def _exclusive(connection: Connection) -> AsyncIterator[None]:
+async def _exclusive(connection: DatabaseConnection) -> AsyncIterator[None]:
     """Hold the lock of migrations of this database.
 
     It is asked for again and again instead of waited for: a waiting statement would hold a snapshot, and

@@ -12,11 +12,11 @@ from fairlead.adapters.postgres.migration_files import (
     PATIENCE_MS,
     Migration,
 )
-from fairlead.adapters.postgres.roles import COMMON, Roles
+from fairlead.adapters.postgres.roles import COMMON, DatabaseRoles
 from fairlead.adapters.postgres.statements import Statement, statement
 
 
-def as_script(migrations: Sequence[Migration], schema: str, roles: Roles = COMMON) -> str:
+def as_script(migrations: Sequence[Migration], schema: str, roles: DatabaseRoles = COMMON) -> str:
     """Return *migrations* and their records as one psql script, with the lock timeouts of `apply`."""
     as_first = f"SET lock_timeout = '{LOCK_TIMEOUT}';"
     parts = ["\\set ON_ERROR_STOP on", as_first]

@@ -7,10 +7,10 @@ import asyncio
 import asyncpg
 
 from fairlead.adapters.postgres.connection_setup import ISOLATION
-from fairlead.adapters.postgres.driver import Connection, Row
+from fairlead.adapters.postgres.driver import DatabaseConnection, Row
 from fairlead.adapters.postgres.migration_files import INDEX_PATIENCE_MS, PATIENCE_MS, Migration
 from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS, of_statement
-from fairlead.adapters.postgres.roles import Roles
+from fairlead.adapters.postgres.roles import DatabaseRoles
 from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import MigrationRequiredError
 
@@ -19,7 +19,7 @@ PATIENCE_PAUSE_S = 1.0
 """After a lock was not granted: those that wait behind it go first."""
 
 
-async def apply_one(connection: Connection, migration: Migration, roles: Roles) -> None:
+async def apply_one(connection: DatabaseConnection, migration: Migration, roles: DatabaseRoles) -> None:
     """Apply *migration*, with retries for 120 s while it gets no lock.
 
     Raises:
@@ -33,7 +33,9 @@ async def apply_one(connection: Connection, migration: Migration, roles: Roles) 
         await asyncio.sleep(PATIENCE_PAUSE_S)
 
 
-async def _applied_now(connection: Connection, migration: Migration, roles: Roles, *, last: bool) -> bool:
+async def _applied_now(
+    connection: DatabaseConnection, migration: Migration, roles: DatabaseRoles, *, last: bool
+) -> bool:
     """Apply it once; return False if it got no lock in time, which is a failure on the *last* attempt."""
     try:
         if migration.transactional:
@@ -72,19 +74,19 @@ def _left_by(migration: Migration) -> str:
     return "the steps that it has done are kept, and done again"
 
 
-async def _be_patient(connection: Connection, patience_ms: int, *, within_transaction: bool) -> None:
+async def _be_patient(connection: DatabaseConnection, patience_ms: int, *, within_transaction: bool) -> None:
     patience = statement("migration_patience")
     values = {"patience_ms": str(patience_ms), "within_transaction": within_transaction}
     await connection.fetch(patience.text, *patience.args(**values))
 
 
-async def record(connection: Connection, migration: Migration) -> None:
+async def record(connection: DatabaseConnection, migration: Migration) -> None:
     """Record in the table ``migration`` that *migration* was applied."""
     insert = statement("migration_record")
     await connection.fetch(insert.text, *insert.args(**migration.record))
 
 
-async def run(connection: Connection, text: str, *args: object) -> list[Row]:
+async def run(connection: DatabaseConnection, text: str, *args: object) -> list[Row]:
     """Return the rows of *text*."""
     try:
         return await connection.fetch(text, *args)

@@ -15,7 +15,7 @@ from fairlead.adapters.postgres.connection_setup import (
     DatabaseSettings,
     connect_options,
 )
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.postgres_errors import CONNECT_ERRORS, no_connection
 from fairlead.adapters.postgres.roles import COMMON
 from fairlead.adapters.postgres.row_security import RowSecurityState, wall_state
@@ -72,7 +72,7 @@ class PostgresInfo:
 async def server_facts(settings: DatabaseSettings) -> PostgresInfo:
     """Ask the server; DependencyUnavailableError or InvalidConfigError if it does not answer."""
     try:
-        connection = cast(Connection, await asyncpg.connect(**connect_options(settings)))
+        connection = cast(DatabaseConnection, await asyncpg.connect(**connect_options(settings)))
         try:
             check = statement("server_check")
             facts = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
@@ -104,7 +104,7 @@ async def server_facts(settings: DatabaseSettings) -> PostgresInfo:
     )
 
 
-async def _skew(connection: Connection) -> tuple[float, float]:
+async def _skew(connection: DatabaseConnection) -> tuple[float, float]:
     sent_at = time.time()
     row = (await connection.fetch(statement("server_clock").text))[0]
     received_at = time.time()

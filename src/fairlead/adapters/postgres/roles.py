@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.statements import statement
 
 _NAMED = re.compile(r"'fairlead_(engine|reader|tenant)'|\bfairlead_(engine|reader|tenant)\b")
@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[\w@.$-]{1,63}")  # needs no quoting in SQL strings and fo
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class DatabaseRoles:
     """The names of an installation's roles."""
 
     engine: str = "fairlead_engine"
@@ -45,20 +45,20 @@ class Roles:
         return f"'{name}'" if match[1] else f'"{name}"'
 
 
-COMMON = Roles()
+COMMON = DatabaseRoles()
 
 
-async def installed_roles(connection: Connection, schema: str) -> Roles:
+async def installed_roles(connection: DatabaseConnection, schema: str) -> DatabaseRoles:
     """Return the roles of the installation in *schema*; the common ones without an installation."""
     names = statement("role_names")
     (names_row,) = await connection.fetch(names.text, *names.args(schema=schema))
     if names_row["engine"] in {None, COMMON.engine}:
         return COMMON
-    return Roles(names_row["engine"], names_row["engine"], names_row["tenant"])
+    return DatabaseRoles(names_row["engine"], names_row["engine"], names_row["tenant"])
 
 
-async def owner_roles(connection: Connection, schema: str) -> Roles:
+async def owner_roles(connection: DatabaseConnection, schema: str) -> DatabaseRoles:
     """Return the roles for a new installation in *schema* without the common roles."""
     names = statement("role_names")
     (names_row,) = await connection.fetch(names.text, *names.args(schema=schema))
-    return Roles(names_row["owner"], names_row["owner"], names_row["own_tenant"])
+    return DatabaseRoles(names_row["owner"], names_row["owner"], names_row["own_tenant"])

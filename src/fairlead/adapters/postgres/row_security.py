@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from fairlead.adapters.postgres.driver import Connection, Row
+from fairlead.adapters.postgres.driver import DatabaseConnection, Row
 from fairlead.adapters.postgres.roles import COMMON
 from fairlead.adapters.postgres.statements import Statement, statement
 from fairlead.errors import DependencyUnavailableError
@@ -51,7 +51,7 @@ class RowSecurityState:
         return self.role and self.bound and self.member and self.guarded
 
 
-async def wall_state(connection: Connection, schema: str) -> RowSecurityState:
+async def wall_state(connection: DatabaseConnection, schema: str) -> RowSecurityState:
     """Return the state of row security for the tables in *schema*."""
     state = statement("row_security_state")
     row = (await connection.fetch(state.text, *state.args(schema=schema)))[0]
@@ -66,7 +66,7 @@ class RowSecurityLostError(DependencyUnavailableError):
     )
 
 
-async def enter_tenant_role(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
+async def enter_tenant_role(connection: DatabaseConnection, role: str, tenants: tuple[str, ...]) -> None:
     """Restrict *connection* to rows of *tenants* until its transaction ends.
 
     Raises:

@@ -75,13 +75,13 @@ class Item(NamedTuple):
     holder: bytes
 
 
-class Cancel(NamedTuple):
+class CancelAdmission(NamedTuple):
     """The request to undo an admission request."""
 
     request: AdmitRequest
 
 
-Request = AdmitRequest | Release | Renewal | Cancel
+Request = AdmitRequest | Release | Renewal | CancelAdmission
 """The request in one item of a batch."""
 
 
@@ -148,7 +148,7 @@ class Codec:
             return self.admit(request)
         if isinstance(request, Release):
             return self.release(request)
-        if isinstance(request, Cancel):
+        if isinstance(request, CancelAdmission):
             return self.cancel(request.request)
         return self.renew(request)
 

@@ -32,7 +32,7 @@ def wake(of: Wake, message: bytes) -> None:
             of(int(message, 16))
 
 
-class Listener:
+class GrantListener:
     """A subscription to one channel that reconnects whenever its connection is lost.
 
     Every cluster node receives what is published on any other, so the next one is tried if one is

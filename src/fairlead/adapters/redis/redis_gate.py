@@ -15,8 +15,8 @@ from typing import Any
 from fairlead._core.clock import Clock
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.cluster import Cluster
-from fairlead.adapters.redis.codec import RELEASE, Cancel, Codec, Item, Request
-from fairlead.adapters.redis.listener import Listener
+from fairlead.adapters.redis.codec import RELEASE, CancelAdmission, Codec, Item, Request
+from fairlead.adapters.redis.listener import GrantListener
 from fairlead.adapters.redis.node import PARALLEL, GateParams, Node, ScriptRun, never
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.base.timing import gather_all
@@ -105,7 +105,7 @@ class RedisGate:
 
     async def cancel(self, request: AdmitRequest) -> None:
         """Leave the queue and return a grant or reservations that are no longer needed. Idempotent."""
-        await self._batch(Cancel(request))
+        await self._batch(CancelAdmission(request))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Renew leases and places in the queue, all in one batch."""
@@ -115,7 +115,7 @@ class RedisGate:
     async def listen(self, wake: Wake) -> None:
         """Call *wake* for each grant to this process, until closed."""
         self.params.wake = wake
-        listener = Listener(self._url, self._keys.channel(self._process), wake, self._clock)
+        listener = GrantListener(self._url, self._keys.channel(self._process), wake, self._clock)
         self._listening = asyncio.create_task(listener.run(), name="fairlead-gate-listener")
 
     async def close(self) -> None:

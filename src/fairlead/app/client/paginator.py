@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from fairlead.engine.calls.pages import Page, PageFailed
+from fairlead.engine.calls.pages import Page, PageFailedError
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.errors import DeadlineExceededError
 from fairlead.policy.providers.pagination import Asked
@@ -127,7 +127,7 @@ class Paginator:
                 if bookmark is not None:
                     bookmark.store(self.cursor)
                     progressed = True
-        except PageFailed as failed:
+        except PageFailedError as failed:
             if bookmark is not None:
                 if progressed and isinstance(failed.cause, DeadlineExceededError):
                     failed.cause.retry_after_s = 0.0  # at once; this ends, because each run makes progress

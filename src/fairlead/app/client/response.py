@@ -14,7 +14,7 @@ from fairlead.policy.calls.classify.verdict import FailedItem, Result, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.reasons import call_reasons
 from fairlead.policy.text.charset import declared_codec, text_of
-from fairlead.policy.text.safe_xml import XmlRefused, read_xml
+from fairlead.policy.text.safe_xml import InvalidXmlError, read_xml
 
 
 class Response:
@@ -67,7 +67,7 @@ class Response:
         try:
             declared = declared_codec(self._result.response.headers)
             return read_xml(self.content if declared is None else text_of(self.content, declared))
-        except XmlRefused as error:
+        except InvalidXmlError as error:
             raise self._unreadable(
                 f"the answer cannot be read as XML: {error}", call_reasons.NOT_XML.code
             ) from None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import cached_property
 
 from fairlead.app.client.headers import Headers
-from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLong, lines_of
+from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLongError, lines_of
 from fairlead.engine.ports import HttpStream
 from fairlead.errors import ResponseDecodingError
 from fairlead.policy.reasons.call_reasons import LINE_TOO_LONG
@@ -61,7 +61,7 @@ class StreamedResponse:
             chunks = as_utf_8(self._stream, declared_codec(self._stream.headers))
             async for line in lines_of(chunks, longest_bytes):
                 yield line.decode("utf-8", "replace")
-        except LineTooLong as error:
+        except LineTooLongError as error:
             hint = "give a larger `longest_bytes`, or read the body in chunks"
             raise ResponseDecodingError(
                 str(error),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.connections.files import Entry
+from fairlead.cli.connections.files import ConnectionEntry
 from fairlead.cli.kit.changes import Change, ConfirmOptions, Done, Plan, change_one
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
@@ -71,7 +71,7 @@ def add(  # noqa: PLR0913 - one parameter an option
         expires_in_s=expires_in,
         **secrets,
     )
-    entry = Entry(tenant, provider, account, grant)
+    entry = ConnectionEntry(tenant, provider, account, grant)
 
     async def find(runtime: Runtime) -> Plan:
         change = await plan_store(runtime, entry, call.actor, replace=replace)
@@ -84,7 +84,7 @@ def add(  # noqa: PLR0913 - one parameter an option
     return change_one(call, find, options)
 
 
-async def plan_store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool) -> Change:
+async def plan_store(runtime: Runtime, entry: ConnectionEntry, actor: str, *, replace: bool) -> Change:
     """Check *entry*, and return the change that stores it. An existing connection needs *replace*."""
     key, grant = connection_key(entry.tenant, entry.provider, entry.account), entry.grant
     runtime.tokens.connections.check(key, grant)

@@ -72,7 +72,7 @@ class UnfitRow(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ConnectionEntry:
     """One connection of a file. *config* holds the endpoint parameters of a foreign file, with their names."""
 
     tenant: str
@@ -195,7 +195,7 @@ _UNFIT = {
 }
 
 
-def own_entry(row: Row, now: datetime) -> Entry:
+def own_entry(row: Row, now: datetime) -> ConnectionEntry:
     """Return the connection of a row in fairlead's own format.
 
     Raises:
@@ -216,7 +216,7 @@ def own_entry(row: Row, now: datetime) -> Entry:
     secrets: dict[str, Any] = secrets_of(
         {name: row[name] for name in NAMES if row.get(name) not in (None, "")}
     )
-    return Entry(read.tenant, read.provider, read.account, Grant(**fields, **secrets))
+    return ConnectionEntry(read.tenant, read.provider, read.account, Grant(**fields, **secrets))
 
 
 def _table(row: Row, name: str) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def nango_entry(
     our_names: Mapping[str, str],
     is_ours: Callable[[str], bool],
     tenant_path: str | None,
-) -> Entry:
+) -> ConnectionEntry:
     """Return the connection in a response of Nango's ``GET /connections/{id}``.
 
     Args:
@@ -272,7 +272,7 @@ def nango_entry(
         expires_in_s=_left_s(credentials.get("expires_at"), now),
         **_nango_secrets(credentials),
     )
-    return Entry(
+    return ConnectionEntry(
         tenant=_nango_tenant(row, tenant_path),
         provider=_nango_provider(row, our_names, is_ours),
         account="default",

@@ -14,7 +14,15 @@ import typer
 
 from fairlead._checked_file import read_checked
 from fairlead.cli.connections.add import Replace, plan_store
-from fairlead.cli.connections.files import FORMATS, Entry, Row, UnfitRow, nango_entry, own_entry, read_rows
+from fairlead.cli.connections.files import (
+    FORMATS,
+    ConnectionEntry,
+    Row,
+    UnfitRow,
+    nango_entry,
+    own_entry,
+    read_rows,
+)
 from fairlead.cli.kit.changes import AuditEntry, BulkResult, ConfirmOptions, carry_out, for_each, record_audit
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
@@ -97,7 +105,7 @@ def import_connections(
 
 def _read_entry(
     runtime: Runtime, row: Row, form: str, our_names: Mapping[str, str], tenant_from: str | None
-) -> Entry:
+) -> ConnectionEntry:
     """Return the connection of one row, or raise the problem of the row."""
     if isinstance(row, UnfitRow):
         raise row.problem
@@ -145,7 +153,7 @@ def _text_of(file: str) -> str:
         ) from None
 
 
-def _translated(entry: Entry, runtime: Runtime) -> Entry:
+def _translated(entry: ConnectionEntry, runtime: Runtime) -> ConnectionEntry:
     """Return a foreign entry with our endpoint parameters, and our variant for a token that never expires."""
     profile = runtime.profiles.profile(entry.provider, None)
     endless = entry.grant.refresh_token is None and entry.grant.expires_in_s is None

@@ -58,11 +58,11 @@ class GlobalOptions:
         return Output(as_json=self.as_json, quiet=self.quiet, verbose=self.verbose, color=not self.no_color)
 
 
-class Aborted(Exception):
+class AbortedError(Exception):
     """The operator answered no."""
 
 
-class OutputClosed(Exception):
+class OutputClosedError(Exception):
     """The reader of our output has gone. Not a BrokenPipeError, which typer reports as a failure."""
 
 
@@ -108,12 +108,12 @@ class Invocation:
         """Ask at a terminal before something is changed; scripts are not asked.
 
         Raises:
-            Aborted: The answer was no.
+            AbortedError: The answer was no.
         """
         if yes or not sys.stdin.isatty():
             return
         if not typer.confirm(printable(question), err=True):
-            raise Aborted
+            raise AbortedError
 
     @property
     def actor(self) -> str:
@@ -227,7 +227,7 @@ def _runner(function: Command) -> Command:
         try:
             return function(Invocation(options, options.output()), **values)
         except BrokenPipeError:
-            raise OutputClosed from None
+            raise OutputClosedError from None
 
     signature = [_parameter("context", typer.Context)]
     for parameter in parameters:

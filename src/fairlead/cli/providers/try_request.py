@@ -22,7 +22,7 @@ from fairlead.cli.kit.names import (
 )
 from fairlead.cli.kit.output import fields_of
 from fairlead.errors import InvalidInputError
-from fairlead.policy.tokens.request import Client, assertion_claims, token_request
+from fairlead.policy.tokens.request import OAuthClient, assertion_claims, token_request
 
 if TYPE_CHECKING:
     from fairlead.assembly.runtime import Runtime
@@ -116,7 +116,7 @@ def _request_record(
     request = token_request(
         profile,
         endpoint,
-        Client(client_id, placeholder),
+        OAuthClient(client_id, placeholder),
         refresh_token=placeholder,
         assertion=placeholder,
         scopes=scopes,

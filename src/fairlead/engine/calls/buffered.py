@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from fairlead.engine.ports import HttpResponse, HttpStream, NoResponse, StreamBroken
+from fairlead.engine.ports import HttpResponse, HttpStream, NoResponse, StreamBrokenError
 
 MOST_OF_A_FAILURE = 64 << 10
 """Bytes read of a failed response that was to be streamed."""
@@ -37,6 +37,6 @@ async def read(stream: HttpStream, *, is_whole: bool) -> HttpResponse | NoRespon
             body += chunk
             if max_bytes is not None and len(body) >= max_bytes:
                 break
-    except StreamBroken as broken:
+    except StreamBrokenError as broken:
         return broken.no_response
     return HttpResponse(stream.status, stream.headers, bytes(body[:max_bytes]), 0.0)

@@ -21,10 +21,10 @@ from typing import Any
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.calls.bulk_note import BulkNote
 from fairlead.engine.calls.bulk_order import BulkOrder
-from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLong, lines_of, steady
+from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLongError, lines_of, steady
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkOperation, BulkRequest
-from fairlead.engine.ports import HttpRequest, NoResponse, StreamBroken, Transport
+from fairlead.engine.ports import CallTransport, HttpRequest, NoResponse, StreamBrokenError
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
 from fairlead.policy.calls.bulk.protocol import BulkQuery, BulkRejection, BulkState, BulkStatus
 from fairlead.policy.calls.classify.status import category_of_status, is_success
@@ -152,7 +152,9 @@ class BulkRun:
         await self.wait()
         if self._state.url is None and self.count:
             message = f"the vendor names no file for its {self.count} objects"
-            raise self._not_had(_FetchFailed(Category.PERMANENT_REQUEST, call_reasons.NO_FILE.code, message))
+            raise self._not_had(
+                _FetchFailedError(Category.PERMANENT_REQUEST, call_reasons.NO_FILE.code, message)
+            )
         row_count = attempt = 0
         while self._state.url is not None:
             wait_s = backoff_s(
@@ -165,7 +167,7 @@ class BulkRun:
                         if line.strip():
                             yield self._value(line, row_count)
                 return
-            except _FetchFailed as error:
+            except _FetchFailedError as error:
                 again = attempt < _RETRIES and error.category.transient and self._may_wait(wait_s)
                 if not again:
                     raise self._not_had(error) from None
@@ -186,10 +188,10 @@ class BulkRun:
         request = HttpRequest("GET", url, {"accept": "*/*"}, None, self._left_s(), RESULT_BYTES)
         async with self._runs.transport.stream(request) as stream:
             if isinstance(stream, NoResponse):
-                raise _FetchFailed(Category.TRANSIENT_NETWORK, stream.kind, stream.why)
+                raise _FetchFailedError(Category.TRANSIENT_NETWORK, stream.kind, stream.why)
             if not is_success(stream.status):
                 category = category_of_status(stream.status) or Category.TRANSIENT_NETWORK
-                raise _FetchFailed(category, f"http_{stream.status}", f"status {stream.status}")
+                raise _FetchFailedError(category, f"http_{stream.status}", f"status {stream.status}")
             number = 0
             chunks = as_utf_8(steady(stream, self._runs.clock, _IDLE_S), declared_codec(stream.headers))
             try:
@@ -197,14 +199,16 @@ class BulkRun:
                     number += 1
                     if number > skip:
                         yield line
-            except StreamBroken as broken:
+            except StreamBrokenError as broken:
                 no_response = broken.no_response
-                raise _FetchFailed(Category.TRANSIENT_NETWORK, no_response.kind, no_response.why) from None
+                raise _FetchFailedError(
+                    Category.TRANSIENT_NETWORK, no_response.kind, no_response.why
+                ) from None
             except TimeoutError:
                 stalled = f"no byte of them came for {_IDLE_S:g} s"
-                raise _FetchFailed(Category.TRANSIENT_NETWORK, "stalled", stalled) from None
-            except LineTooLong as error:
-                raise _FetchFailed(Category.PERMANENT_REQUEST, "line_too_long", str(error)) from None
+                raise _FetchFailedError(Category.TRANSIENT_NETWORK, "stalled", stalled) from None
+            except LineTooLongError as error:
+                raise _FetchFailedError(Category.PERMANENT_REQUEST, "line_too_long", str(error)) from None
 
     def _left_s(self) -> float:
         job = current_job.get()
@@ -215,7 +219,7 @@ class BulkRun:
         try:
             return json.loads(line)
         except (ValueError, RecursionError):
-            error = _FetchFailed(
+            error = _FetchFailedError(
                 Category.PERMANENT_REQUEST, call_reasons.NOT_JSON.code, f"line {number} is no JSON"
             )
             raise self._not_had(error) from None
@@ -240,7 +244,7 @@ class BulkRun:
             self._order, f"{message}{suffix}", category, shown, "see what it ran in the vendor's admin pages"
         )
 
-    def _not_had(self, error: _FetchFailed) -> CallFailedError:
+    def _not_had(self, error: _FetchFailedError) -> CallFailedError:
         self._rows_lost = not error.category.transient
         message = f"the rows of the bulk operation cannot be had: {error}"
         return _call_failed(
@@ -251,7 +255,7 @@ class BulkRun:
 class BulkRuns:
     """The starter of bulk operations; one per process."""
 
-    def __init__(self, bulks: BulkAdmitter, transport: Transport, *, clock: Clock, draw: Draw) -> None:
+    def __init__(self, bulks: BulkAdmitter, transport: CallTransport, *, clock: Clock, draw: Draw) -> None:
         self._bulks = bulks
         self.transport = transport
         self.clock = clock
@@ -342,7 +346,7 @@ class BulkRuns:
         return started
 
 
-class _FetchFailed(Exception):
+class _FetchFailedError(Exception):
     def __init__(self, category: Category, code: str, why: str) -> None:
         super().__init__(why)
         self.category = category

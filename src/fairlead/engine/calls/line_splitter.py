@@ -10,7 +10,7 @@ from fairlead.engine.base.timing import TimeLimit
 LONGEST_LINE_BYTES = 16 << 20
 
 
-class LineTooLong(Exception):
+class LineTooLongError(Exception):
     """A line is longer than *longest_bytes*."""
 
     def __init__(self, longest_bytes: int) -> None:
@@ -22,7 +22,7 @@ async def lines_of(
 ) -> AsyncIterator[bytes]:
     r"""Yield the lines of *chunks* without their ends (``\n`` or ``\r\n``); the last one may have none.
 
-    Raises LineTooLong before more than one line and one piece are held.
+    Raises LineTooLongError before more than one line and one piece are held.
     """
     line = bytearray()
     async for chunk in chunks:
@@ -52,4 +52,4 @@ async def steady(chunks: AsyncIterable[bytes], clock: Clock, idle_s: float) -> A
 
 def _check(line: bytearray, longest_bytes: int) -> None:
     if len(line) > longest_bytes:
-        raise LineTooLong(longest_bytes)
+        raise LineTooLongError(longest_bytes)

@@ -1,7 +1,7 @@
 """A provider's list, page by page.
 
 Each page is a call of its own, with retries. Collected pages are never lost: if a page fails for good, the
-job runs out of time, or the next page cannot be determined, the pages so far are valid, and PageFailed says
+job runs out of time, or the next page cannot be determined, the pages so far are valid, and PageFailedError says
 why the list stopped and holds the request that continues it. Spec: C8.
 """
 
@@ -62,7 +62,7 @@ def time_of(job: JobContext | None) -> Callable[[float], bool]:
     return may_wait
 
 
-class PageFailed(Exception):
+class PageFailedError(Exception):
     """A page failed; *at* is the request that continues the list there, *cause* the reason."""
 
     def __init__(self, at: Asked, cause: FairleadError) -> None:
@@ -87,7 +87,7 @@ async def pages(
         may_wait: Returns whether there is time for a wait of so many seconds and a page after it.
 
     Raises:
-        PageFailed: A page failed for good.
+        PageFailedError: A page failed for good.
         InvalidInputError: The pages lead in a circle.
     """
     request: Asked | None = first
@@ -103,7 +103,7 @@ async def pages(
             raise InvalidInputError(message, tenant=key.tenant, provider=key.provider, hint=hint)
         requests.add(mark)
         if not may_wait(0.0):
-            raise PageFailed(request, _no_time(key))
+            raise PageFailedError(request, _no_time(key))
         result = await _fetch_with_retries(fetch, request, clock, draw, may_wait)
         items: Sequence[Any] | None = None
         try:
@@ -112,7 +112,7 @@ async def pages(
         except NextPageError as error:
             if items is not None:
                 yield Page(items, request)
-            raise PageFailed(request, _not_followed(key, error, result)) from None
+            raise PageFailedError(request, _not_followed(key, error, result)) from None
         yield Page(items, following, _incomplete(key, result))
         request = following
 
@@ -128,7 +128,7 @@ async def _fetch_with_retries(
             wait_s = backoff_s(attempt, base_s=BASE_S, cap_s=CAP_S, jitter=Jitter.EQUAL, draw=draw())
             wait_s = max(wait_s, error.retry_after_s or 0.0)
             if attempt >= RETRIES or wait_s > CAP_S or not _may_pass(error) or not may_wait(wait_s):
-                raise PageFailed(request, error) from error
+                raise PageFailedError(request, error) from error
             attempt += 1
             await clock.sleep(wait_s)
 

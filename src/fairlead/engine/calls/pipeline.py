@@ -36,13 +36,13 @@ from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.call_admitter import CallAdmitter
 from fairlead.engine.ports import (
+    CallTransport,
     Connection,
     ConnectionKey,
     HttpResponse,
     HttpStream,
     NoResponse,
-    StreamBroken,
-    Transport,
+    StreamBrokenError,
 )
 from fairlead.errors import DeadlineExceededError, FairleadError, InvalidInputError
 from fairlead.events import Emit
@@ -77,7 +77,7 @@ class Pipeline:
         self,
         tokens: TokenSource,
         admitter: CallAdmitter,
-        transport: Transport,
+        transport: CallTransport,
         config_for: Callable[[Connection], CallConfig],
         *,
         clock: Clock,
@@ -146,7 +146,7 @@ class Pipeline:
                     self._record_headers(stream, state, admission)
                     try:
                         yield stream
-                    except StreamBroken as broken:
+                    except StreamBrokenError as broken:
                         if broken.stream is not stream:  # the stream of another call inside this block
                             raise
                         raise self._broken_off(broken.no_response, state, admission) from None

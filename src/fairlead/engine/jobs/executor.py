@@ -19,7 +19,7 @@ from fairlead._core.ids import Ids
 from fairlead.engine.base.timing import TimeLimit
 from fairlead.engine.base.traces import place_of, traceback_text
 from fairlead.engine.jobs.grant_waits import (
-    Grants,
+    GrantStore,
     GrantWaits,
     RefusedRun,
     RunEnd,
@@ -70,7 +70,7 @@ class Executor:
         factor_of: Callable[[str | None], float] = lambda provider: 1.0,
         dead_letters: DeadLetterRules = DEFAULT_DEAD_LETTER_RULES,
         pauses: Pauses | None = None,
-        grants: Grants | None = None,
+        grants: GrantStore | None = None,
     ) -> None:
         self._handlers = by_kind(handlers)
         self._decider = OutcomeDecider(

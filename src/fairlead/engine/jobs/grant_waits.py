@@ -13,7 +13,7 @@ from fairlead.policy.jobs.job import WAITS, RequireReauth, Retry
 from fairlead.policy.jobs.job import Outcome as AnyOutcome
 
 
-class Grants(Protocol):
+class GrantStore(Protocol):
     """The part of the CredentialStore that ends of runs reach."""
 
     async def await_grant(self, key: ConnectionKey) -> GrantState | None: ...
@@ -38,7 +38,7 @@ RunEnd = AnyOutcome | RefusedRun
 class GrantWaits:
     """The waits of jobs for new grants. Without *grants* the error of a run is believed."""
 
-    def __init__(self, grants: Grants | None, holds: GroupHolds) -> None:
+    def __init__(self, grants: GrantStore | None, holds: GroupHolds) -> None:
         self._grants = grants
         self._holds = holds
 

@@ -12,7 +12,7 @@ from fairlead.engine.jobs.handler import Handler
 from fairlead.engine.jobs.stored_results import connection_of, failure_record, storable, unclassified
 from fairlead.engine.ports import Cancelled, Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.policy.failures.category import Category, Failure
-from fairlead.policy.failures.retry import DEFAULT_POLICY, DeadLetter, decide
+from fairlead.policy.failures.retry import DEFAULT_POLICY, DiscardJob, decide
 from fairlead.policy.jobs import job as outcomes
 from fairlead.policy.jobs.dead_letter import DeadLetterRules, action_in_s, first_action
 from fairlead.policy.reasons import job_reasons, token_reasons
@@ -80,7 +80,7 @@ class OutcomeDecider:
         policy = handler.retry if handler else DEFAULT_POLICY
         factor = self._factor_of(job.provider) if handler else 1.0
         decision = decide(failure, job.streaks, job.attempt, draw=self._draw(), factor=factor, policy=policy)
-        if isinstance(decision, DeadLetter):
+        if isinstance(decision, DiscardJob):
             return self._discarded(job, failure, ran_s, why=decision.why)
         record = failure_record(job, failure, ran_s, next_retry_s=decision.delay_s)
         return Rescheduled(job.job_id, job.lease_id, decision.delay_s, record, decision.streaks)

@@ -27,7 +27,7 @@ from fairlead.engine.ports.credentials import (
     SentMark,
     Settlement,
     SettleVerdict,
-    Unknown,
+    UnknownOutcome,
 )
 from fairlead.engine.ports.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterStore
 from fairlead.engine.ports.gate import (
@@ -65,14 +65,14 @@ from fairlead.engine.ports.gate_view import (
 from fairlead.engine.ports.host import MemoryGauge, MemoryUsage, ProcessProbe
 from fairlead.engine.ports.http import (
     TRANSPORT_HEADERS,
+    CallTransport,
     DialObserver,
     HttpRequest,
     HttpResponse,
     HttpStream,
     NoResponse,
     NoResponseKind,
-    StreamBroken,
-    Transport,
+    StreamBrokenError,
 )
 from fairlead.engine.ports.jobs import (
     Cancelled,

@@ -143,7 +143,7 @@ SettleVerdict = Literal["settled", "superseded"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownOutcome:
     """A send without a known outcome. *due_in_s*: when it can be resolved; None: no scan returns it."""
 
     connection_id: UUID
@@ -266,7 +266,7 @@ class CredentialStore(Protocol):
         """Store the new generation and its audit record, and end the rotation. Batched."""
         ...
 
-    async def mark_unknown(self, unknown: Unknown) -> bool:
+    async def mark_unknown(self, unknown: UnknownOutcome) -> bool:
         """Mark the credential and its rotation as of unknown outcome; the token is still served.
 
         Return False if the rotation has another owner, or was not sent.

@@ -97,7 +97,7 @@ class NoResponse:
     status: int | None = None
 
 
-class StreamBroken(Exception):
+class StreamBrokenError(Exception):
     """The body of *stream* ended early; *no_response* says why."""
 
     def __init__(self, no_response: NoResponse, stream: HttpStream) -> None:
@@ -109,7 +109,7 @@ class StreamBroken(Exception):
 class HttpStream(Protocol):
     """A response with a body to read as it arrives, within the request's deadline and bounds.
 
-    Iterate once: ``async for chunk in stream``. Each chunk is decoded and not empty. Raises StreamBroken.
+    Iterate once: ``async for chunk in stream``. Each chunk is decoded and not empty. Raises StreamBrokenError.
     """
 
     @property
@@ -133,7 +133,7 @@ class DialObserver(Protocol):
         ...
 
 
-class Transport(Protocol):
+class CallTransport(Protocol):
     """The sender of requests to providers' APIs, each at most once; it knows whether a request was sent.
 
     Both methods raise InvalidInputError, with nothing sent, for a request that is not valid HTTP. After a

@@ -40,7 +40,7 @@ from fairlead.policy.text.names import check_customer
 from fairlead.policy.tokens import outcome as outcomes
 from fairlead.policy.tokens.consent import answered_by_another, is_redirect, names_another
 from fairlead.policy.tokens.parse import parse_answer
-from fairlead.policy.tokens.request import Client, authorize_url, code_request
+from fairlead.policy.tokens.request import OAuthClient, authorize_url, code_request
 
 STORE_FOR_S = 60.0
 STORE_PAUSE_S = 0.5
@@ -169,7 +169,7 @@ class Consents:
         request = code_request(
             profile,
             consent.endpoint,
-            Client(app.client_id, own_secret or app.client_secret),
+            OAuthClient(app.client_id, own_secret or app.client_secret),
             code=code,
             redirect_uri=consent.redirect_uri,
             code_verifier=consent.verifier,

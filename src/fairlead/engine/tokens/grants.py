@@ -15,7 +15,7 @@ from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens.assertion_clock import LONGEST_RESIGNED_S
-from fairlead.policy.tokens.request import Client, assertion_claims, token_request
+from fairlead.policy.tokens.request import OAuthClient, assertion_claims, token_request
 
 
 class Grants:
@@ -103,7 +103,7 @@ class Grants:
             request = token_request(
                 profile,
                 connection.endpoint,
-                Client(app.client_id, app.client_secret),
+                OAuthClient(app.client_id, app.client_secret),
                 refresh_token=secrets.tokens.refresh_token,
                 assertion=self._assertion(profile, credential, app, issuer_s),
                 scopes=self._scopes(profile, secrets),

@@ -60,7 +60,7 @@ PROGRAMS = frozenset({"fairlead", "caller"})
 """Actors that wait for a connection's back-off. Other actors are people, and ask once."""
 
 
-class _SendForbidden(Exception):
+class _SendForbiddenError(Exception):
     """Raised inside the SENT hook: another process owns the rotation, or the time to send is over."""
 
 
@@ -160,7 +160,7 @@ class RefreshRequestSender:
                 attempt.credential.connection.connection_id, attempt.attempt_id
             )
             if mark is None or self._is_late(attempt):
-                raise _SendForbidden
+                raise _SendForbiddenError
             marks.append((mark, self._deps.clock.monotonic()))
             attempt.recorded = True
             self.sent.add(attempt.credential.connection.connection_id)
@@ -168,7 +168,7 @@ class RefreshRequestSender:
 
         try:
             answer = await self._post(call, before_sent)
-        except _SendForbidden:
+        except _SendForbiddenError:
             await self._responses.release(attempt)
             return None
         except FairleadError:

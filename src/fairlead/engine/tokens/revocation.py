@@ -12,7 +12,7 @@ from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.errors import FairleadError
 from fairlead.events import ServiceFailed
 from fairlead.policy.tokens.outcome import Granted
-from fairlead.policy.tokens.request import Client, revoke_request
+from fairlead.policy.tokens.request import OAuthClient, revoke_request
 
 DEADLINE_S = 15.0
 CONFIRMED = "confirmed"
@@ -27,7 +27,9 @@ async def end_grant(
         endpoint, key = credential.connection.endpoint, credential.connection.key
         if profile.revoke is not None and profile.revoke.authenticates == "client":
             check_secret_host(profile, "revoke", endpoint, app, key, secrets)
-        request = revoke_request(profile, endpoint, Client(app.client_id, app.client_secret), secrets.tokens)
+        request = revoke_request(
+            profile, endpoint, OAuthClient(app.client_id, app.client_secret), secrets.tokens
+        )
         call = TokenCall(
             request.url,
             request.headers,

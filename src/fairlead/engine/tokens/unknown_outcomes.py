@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from fairlead.engine.ports import Credential, JournalEntry, JournalHead, ReauthRequirement, Rotation, Unknown
+from fairlead.engine.ports import (
+    Credential,
+    JournalEntry,
+    JournalHead,
+    ReauthRequirement,
+    Rotation,
+    UnknownOutcome,
+)
 from fairlead.engine.tokens.deps import (
     RefreshDeps,
     RefreshSettings,
@@ -36,8 +43,7 @@ from fairlead.errors import (
 from fairlead.events import NeedsReauth, ServiceFailed, TokenOutcomeUnknown
 from fairlead.policy.tokens.outcome import Granted, classify_answer
 from fairlead.policy.tokens.parse import parse_answer
-from fairlead.policy.tokens.replay import GiveUp, ReplayNow, replay_decision
-from fairlead.policy.tokens.replay import Wait as WaitUntil
+from fairlead.policy.tokens.replay import GiveUp, ReplayLater, ReplayNow, replay_decision
 from fairlead.policy.tokens.token import account_mismatch
 
 
@@ -78,10 +84,10 @@ class UnknownOutcomes:
     ) -> float | None:
         """Mark a sent rotation unknown; return the seconds until it can be resolved, None: at once."""
         decision = self._decide(credential, history)
-        due_in_s = decision.delay_s if isinstance(decision, WaitUntil) else 0.0
+        due_in_s = decision.delay_s if isinstance(decision, ReplayLater) else 0.0
         connection = credential.connection
         marked = await self._deps.store.mark_unknown(
-            Unknown(
+            UnknownOutcome(
                 connection_id=connection.connection_id,
                 attempt_id=attempt_id,
                 reason=reason,
@@ -119,7 +125,7 @@ class UnknownOutcomes:
         decision = self._decide(credential, history)
         if isinstance(decision, ReplayNow):
             return decision
-        if isinstance(decision, WaitUntil):
+        if isinstance(decision, ReplayLater):
             message = "a refresh was sent and its response never arrived"
             raise error_of(OutcomeUnknownError, credential, message, retry_after_s=decision.delay_s)
         if not await self.require_reauth(credential, decision.reason, attempt_id=_held_by(credential)):
@@ -127,7 +133,7 @@ class UnknownOutcomes:
         message = "the response of a refresh was lost and the provider does not repeat it"
         raise error_of(ReauthRequiredError, credential, message, reason=decision.reason)
 
-    def _decide(self, credential: Credential, history: SendHistory) -> ReplayNow | WaitUntil | GiveUp:
+    def _decide(self, credential: Credential, history: SendHistory) -> ReplayNow | ReplayLater | GiveUp:
         profile = profile_of(self._deps, credential)
         if profile.replay is None:  # a static key was never sent anywhere
             return GiveUp()

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead import errors
-from fairlead.policy.calls.classify.verdict import Scope, Verdict
+from fairlead.policy.calls.classify.verdict import LimitScope, Verdict
 from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.breaker import DestinationHealth
 
@@ -107,14 +107,14 @@ TOKEN: Mapping[str, Reach] = MappingProxyType(
 """Outcomes of a token request: class, category, and "client" where the client itself was refused,
 "process" where the fault is the process's own."""
 
-CALL: Mapping[Category | Scope | DestinationHealth, Reach] = MappingProxyType(
+CALL: Mapping[Category | LimitScope | DestinationHealth, Reach] = MappingProxyType(
     {
         **dict.fromkeys(Category, _ATTEMPT),  # permanent_auth as well: only the token endpoint ends a grant
         Category.TRANSIENT_RATE_LIMIT: _LIMIT,
-        Scope.CONNECTION: _LIMIT,
-        Scope.DAY: _LIMIT,
-        Scope.ENDPOINT: _ATTEMPT,
-        Scope.OBJECT: _ATTEMPT,
+        LimitScope.CONNECTION: _LIMIT,
+        LimitScope.DAY: _LIMIT,
+        LimitScope.ENDPOINT: _ATTEMPT,
+        LimitScope.OBJECT: _ATTEMPT,
         DestinationHealth.NEUTRAL: _NOTHING,
         DestinationHealth.HEALTHY: _NOTHING,
         DestinationHealth.RESPONDING: _NOTHING,

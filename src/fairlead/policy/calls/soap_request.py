@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from fairlead.errors import InvalidInputError
 from fairlead.policy.text.names import shown
-from fairlead.policy.text.safe_xml import XmlRefused, read_xml
+from fairlead.policy.text.safe_xml import InvalidXmlError, read_xml
 
 SoapVersion = Literal["1.1", "1.2"]
 Xml = str | Mapping[str, Any]
@@ -100,7 +100,7 @@ def _checked(xml: Xml, declared: str) -> str:
     text = xml if isinstance(xml, str) else "".join(_elements(xml, 0))
     try:
         read_xml(f"<part{declared}>{text}</part>")
-    except XmlRefused as refused:
+    except InvalidXmlError as refused:
         hint = "give whole elements without a declaration; declare their prefixes in `namespaces`"
         raise _wrong(f"a part of the SOAP message is no XML: {refused}", hint) from None
     return text

@@ -104,7 +104,7 @@ class RetryAt:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DiscardJob:
     """The job has failed for good; *why* names the limit that was reached, *then* what its dead letter needs."""
 
     streaks: Mapping[str, int]
@@ -120,7 +120,7 @@ def decide(
     draw: float,
     factor: float = 1.0,
     policy: RetryPolicy = DEFAULT_POLICY,
-) -> RetryAt | DeadLetter:
+) -> RetryAt | DiscardJob:
     """Return what to do with a job after *failure*.
 
     Args:
@@ -135,14 +135,14 @@ def decide(
     failures = streaks.get(failure.category, 0)
     counted = {**streaks, failure.category.value: failures + 1}
     if rule.attempts == 0:
-        return DeadLetter(counted, f"{failure.category} is not retried", rule.then)
+        return DiscardJob(counted, f"{failure.category} is not retried", rule.then)
     if failure.code == MAY_HAVE_ACTED.code:
         why = "the provider may have done what was asked, and the call is not idempotent"
-        return DeadLetter(counted, why, NextStep.REVIEW)
+        return DiscardJob(counted, why, NextStep.REVIEW)
     if failures >= rule.attempts:
-        return DeadLetter(counted, f"{failure.category} again after {rule.attempts} retries", rule.then)
+        return DiscardJob(counted, f"{failure.category} again after {rule.attempts} retries", rule.then)
     if attempts_total >= policy.ceiling:
-        return DeadLetter(counted, f"{attempts_total} attempts in all, the ceiling", rule.then)
+        return DiscardJob(counted, f"{attempts_total} attempts in all, the ceiling", rule.then)
     return RetryAt(_delay_s(failure, rule, failures, draw, factor), counted)
 
 

@@ -40,17 +40,17 @@ def encode_args(args: Mapping[str, object], *, name: str = "args", tenant: str |
     try:
         _check(args, "args", MAX_ARGS_DEPTH, [MAX_ARGS_BYTES])
         if not isinstance(args, dict):
-            raise _Unfit("args", f"is {shown(args)}, not an object", "pass a dict")
+            raise _UnfitError("args", f"is {shown(args)}, not an object", "pass a dict")
         text = "".join(_chunks(args, 0)) if _chunks else _ENCODER.encode(args)
         if len(text) > MAX_ARGS_BYTES // 4 and len(text.encode()) > MAX_ARGS_BYTES:
             raise _too_large()
-    except _Unfit as unfit:
+    except _UnfitError as unfit:
         message = f"{name}{unfit.path.removeprefix('args')} {unfit.problem}"
         raise InvalidInputError(message, tenant=tenant, hint=unfit.hint) from None
     return text
 
 
-class _Unfit(Exception):
+class _UnfitError(Exception):
     def __init__(self, path: str, problem: str, hint: str) -> None:
         super().__init__(problem)
         self.path, self.problem, self.hint = path[:_LONGEST_PATH], problem, hint
@@ -62,7 +62,7 @@ def _check(value: object, path: str, depth: int, room: list[int]) -> None:
     if room[0] < 0:
         raise _too_large()
     if depth < 0:
-        raise _Unfit(path, f"is nested over {MAX_ARGS_DEPTH} levels", "pass flatter data")
+        raise _UnfitError(path, f"is nested over {MAX_ARGS_DEPTH} levels", "pass flatter data")
     if isinstance(value, str):
         _check_text(value, path, room)
     elif isinstance(value, dict):
@@ -77,7 +77,7 @@ def _check(value: object, path: str, depth: int, room: list[int]) -> None:
 def _check_object(value: Mapping[object, object], path: str, depth: int, room: list[int]) -> None:
     for key, item in value.items():
         if not isinstance(key, str):
-            raise _Unfit(path, f"has a key that is {shown(key)}", "convert it to str: JSON has no other")
+            raise _UnfitError(path, f"has a key that is {shown(key)}", "convert it to str: JSON has no other")
         if depth > 0 and _is_plain(key) and _is_plain(item):  # nearly always, and no path is needed for it
             room[0] -= len(key) + 1 + (len(item) if isinstance(item, str) else 0)
             continue
@@ -99,12 +99,12 @@ def _check_text(value: str, path: str, room: list[int]) -> None:
     if room[0] < 0:
         raise _too_large()
     if "\0" in value:
-        raise _Unfit(path, "holds a NUL character", "remove it, or pass base64")
+        raise _UnfitError(path, "holds a NUL character", "remove it, or pass base64")
     try:
         value.encode()
     except UnicodeEncodeError:
         hint = "decode the bytes with the right charset, or pass base64"
-        raise _Unfit(path, "holds half of a surrogate pair, which is no valid UTF-8", hint) from None
+        raise _UnfitError(path, "holds half of a surrogate pair, which is no valid UTF-8", hint) from None
 
 
 def _check_scalar(value: object, path: str) -> None:
@@ -112,15 +112,15 @@ def _check_scalar(value: object, path: str) -> None:
         return
     if isinstance(value, int):
         if value.bit_length() > _MAX_INT_BITS:
-            raise _Unfit(path, f"is an integer of {value.bit_length()} bits", "pass it as a text")
+            raise _UnfitError(path, f"is an integer of {value.bit_length()} bits", "pass it as a text")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise _Unfit(path, f"is {value}, which JSON cannot say", "pass None or a text")
+            raise _UnfitError(path, f"is {value}, which JSON cannot say", "pass None or a text")
     else:
         hint = "convert it to text, number, bool, None, list or dict"
-        raise _Unfit(path, f"is {shown(value)}, which JSON cannot say", hint)
+        raise _UnfitError(path, f"is {shown(value)}, which JSON cannot say", hint)
 
 
-def _too_large() -> _Unfit:
+def _too_large() -> _UnfitError:
     hint = "store the data elsewhere and pass a reference to it"
-    return _Unfit("args", f"are larger than {MAX_ARGS_BYTES // 1024} KiB of JSON", hint)
+    return _UnfitError("args", f"are larger than {MAX_ARGS_BYTES // 1024} KiB of JSON", hint)

@@ -46,7 +46,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LOCAL_ENDINGS = frozenset({"localhost", "localdomain", "local", "internal", "arpa", "home", "lan"})
 
 
-class EndpointRefused(ValueError):
+class InvalidEndpointError(ValueError):
     """A value or an address is not acceptable. The text says why and never repeats the value."""
 
 
@@ -64,11 +64,11 @@ class Template:
 
 
 def checked_value(kind: ParamKind, value: str) -> str:
-    """*value* itself if it matches the pattern of *kind* as a whole; EndpointRefused otherwise."""
+    """*value* itself if it matches the pattern of *kind* as a whole; InvalidEndpointError otherwise."""
     if not 1 <= len(value) <= _LONGEST_VALUE or not _PATTERN[kind].fullmatch(value):
-        raise EndpointRefused(f"is not {KIND_TEXT[kind]}")
+        raise InvalidEndpointError(f"is not {KIND_TEXT[kind]}")
     if kind in _IN_PATH and any(set(segment) <= {"."} for segment in value.split("/")):
-        raise EndpointRefused("has a path segment of dots only")
+        raise InvalidEndpointError("has a path segment of dots only")
     if kind == "host":
         _refuse_local_name(value)
     return value
@@ -77,19 +77,19 @@ def checked_value(kind: ParamKind, value: str) -> str:
 def _refuse_local_name(host: str) -> None:
     last = host.rsplit(".", 1)[-1]
     if _NUMBER.fullmatch(last):
-        raise EndpointRefused("is an address, not a host name")
+        raise InvalidEndpointError("is an address, not a host name")
     if last in _LOCAL_ENDINGS:
-        raise EndpointRefused("is a name of a local network")
+        raise InvalidEndpointError("is a name of a local network")
 
 
 def parse_template(template: str, kinds: Mapping[str, ParamKind], *, allow_http: bool = False) -> Template:
-    """Check *template* once, when its profile is loaded; EndpointRefused says what is wrong with it.
+    """Check *template* once, when its profile is loaded; InvalidEndpointError says what is wrong with it.
 
     *kinds* gives the kind of each placeholder. Without *allow_http* only https on its default port passes.
     """
     found = _TEMPLATE.fullmatch(template)
     if found is None:
-        raise EndpointRefused("is not https://host/path without user, query and fragment")
+        raise InvalidEndpointError("is not https://host/path without user, query and fragment")
     parsed = Template(*found.groups())
     _check_names(parsed, kinds)
     _check_fixed_parts(parsed, allow_http)
@@ -99,26 +99,26 @@ def parse_template(template: str, kinds: Mapping[str, ParamKind], *, allow_http:
 def _check_names(parsed: Template, kinds: Mapping[str, ParamKind]) -> None:
     unknown = sorted(parsed.names - set(kinds))
     if unknown:
-        raise EndpointRefused(f"uses {{{unknown[0]}}}, which is not declared in endpoints.params")
+        raise InvalidEndpointError(f"uses {{{unknown[0]}}}, which is not declared in endpoints.params")
     if any(kinds[name] in _IN_PATH for name in _PLACEHOLDER.findall(parsed.host)):
-        raise EndpointRefused("uses a parameter of kind path or segment in its host")
+        raise InvalidEndpointError("uses a parameter of kind path or segment in its host")
     if any(kinds[name] in {"host", "subdomain"} for name in _PLACEHOLDER.findall(parsed.path)):
-        raise EndpointRefused("uses a parameter of kind host or subdomain in its path")
+        raise InvalidEndpointError("uses a parameter of kind host or subdomain in its path")
     open_end = re.search(r"\{([a-z0-9_]+)\}$", parsed.host)
     if open_end and kinds[open_end[1]] != "host":
-        raise EndpointRefused("ends its host with a parameter; only one of kind host may stand there")
+        raise InvalidEndpointError("ends its host with a parameter; only one of kind host may stand there")
 
 
 def _check_fixed_parts(parsed: Template, allow_http: bool) -> None:
     host = _FIXED_HOST.fullmatch(_PLACEHOLDER.sub("x", parsed.host))
     if host is None or not _FIXED_PATH.fullmatch(_PLACEHOLDER.sub("x", parsed.path)):
-        raise EndpointRefused("has a character that does not belong in its host or path")
+        raise InvalidEndpointError("has a character that does not belong in its host or path")
     if allow_http:
         return
     if parsed.scheme != "https":
-        raise EndpointRefused("is not https (a test profile may say allow_http = true)")
+        raise InvalidEndpointError("is not https (a test profile may say allow_http = true)")
     if host[1]:
-        raise EndpointRefused("names a port (a test profile may say allow_http = true)")
+        raise InvalidEndpointError("names a port (a test profile may say allow_http = true)")
 
 
 def host_by(template: Template, known: Mapping[str, str]) -> HostBy:
@@ -155,17 +155,17 @@ def build_url(template: Template, values: Mapping[str, str], kinds: Mapping[str,
     checked = {}
     for name in sorted(template.names):
         if name not in values:
-            raise EndpointRefused(f"needs a value for {{{name}}}")
+            raise InvalidEndpointError(f"needs a value for {{{name}}}")
         checked[name] = checked_value(kinds[name], values[name])
     host = _PLACEHOLDER.sub(lambda found: checked[found[1]], template.host)
     path = _PLACEHOLDER.sub(lambda found: checked[found[1]], template.path)
     if len(host) > _LONGEST_VALUE:
-        raise EndpointRefused(f"makes a host name longer than {_LONGEST_VALUE} characters")
+        raise InvalidEndpointError(f"makes a host name longer than {_LONGEST_VALUE} characters")
     url = f"{template.scheme}://{host}{path}"
     parts = urlsplit(url)
     # The second wall: whatever a later pattern may let through, the parser must see exactly this host.
     if (parts.scheme, parts.netloc, parts.path, parts.query, parts.fragment) != (
         template.scheme, host, path, "", "",
     ):  # fmt: skip
-        raise EndpointRefused("would lead to another host than its template names")
+        raise InvalidEndpointError("would lead to another host than its template names")
     return url

@@ -51,7 +51,7 @@ class NextPageError(ValueError):
     reason = call_reasons.NEXT_PAGE_UNREADABLE.code
 
 
-class LeadsElsewhere(NextPageError):
+class NextPageHostError(NextPageError):
     """The address of the next page is on another host, or none that can be read. Says nothing of it."""
 
     reason = call_reasons.LEADS_ELSEWHERE.code
@@ -93,15 +93,15 @@ class ByLink(_Paged):
     )
 
     def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
-        """The request for the next page; None after the last one. LeadsElsewhere where it is not there."""
+        """The request for the next page; None after the last one. NextPageHostError where it is not there."""
         told = _linked(reply) if self.next is None else _address(at(reply.body, self.next))
         if not told:
             return None
         url = _joined(asked.url, told)
         if origin_of(url) != origin_of(asked.url):
-            raise LeadsElsewhere("the next page is said to be on another host")
+            raise NextPageHostError("the next page is said to be on another host")
         if not is_address(url):
-            raise LeadsElsewhere("the address of the next page is none that can be called")
+            raise NextPageHostError("the address of the next page is none that can be called")
         return Asked(_without_credentials(url, asked, self.keep))
 
 

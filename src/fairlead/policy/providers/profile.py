@@ -18,8 +18,8 @@ from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers import profile_parts as parts
 from fairlead.policy.providers.call_settings import CallDefaults
 from fairlead.policy.providers.endpoint import (
-    EndpointRefused,
     HostBy,
+    InvalidEndpointError,
     ParamKind,
     Template,
     build_url,
@@ -55,8 +55,8 @@ class Profile(parts.Table):
     allow_http: parts.Flag = Field(
         default=False, description="Plain http and any port, for tests on one machine. Default false."
     )
-    endpoints: parts.Endpoints = Field(
-        default_factory=parts.Endpoints, description="Where requests go. Default nowhere."
+    endpoints: parts.EndpointSettings = Field(
+        default_factory=parts.EndpointSettings, description="Where requests go. Default nowhere."
     )
     client_auth: parts.ClientAuth = Field(
         default="body", description="How your app authenticates at the token endpoint. Default body."
@@ -75,7 +75,7 @@ class Profile(parts.Table):
     windows: parts.WindowSettings = Field(
         default_factory=parts.WindowSettings, description="When a refresh is due."
     )
-    replay: parts.Replay | None = Field(
+    replay: parts.ReplaySettings | None = Field(
         default=None, description="After an unknown outcome. Required unless static_key."
     )
     rotates: parts.Flag = Field(
@@ -104,8 +104,8 @@ class Profile(parts.Table):
     refresh_token: parts.RefreshTokenFacts = Field(
         default_factory=parts.RefreshTokenFacts, description="How long refresh tokens live."
     )
-    account: parts.Account = Field(
-        default_factory=parts.Account, description="How you learn the account of a token."
+    account: parts.AccountSettings = Field(
+        default_factory=parts.AccountSettings, description="How you learn the account of a token."
     )
     backoff_factor: Annotated[float, Field(strict=True, ge=0.1, le=10)] = Field(
         default=1.0, description="Scales the base of every backoff of this provider. Default 1."
@@ -173,7 +173,7 @@ class Profile(parts.Table):
             raise self._input(f"endpoint parameter {name!r} is missing", way_out)
         try:
             return param.normalise(value)
-        except EndpointRefused as refused:
+        except InvalidEndpointError as refused:
             raise self._input(f"endpoint parameter {name!r} {refused}", way_out) from None
 
     def url(self, place: Place, values: Mapping[str, str]) -> str:
@@ -236,7 +236,7 @@ class Profile(parts.Table):
         given |= {name: values[name] for name in parsed.names & set(_SUPPLIED) & set(values)}
         try:
             return build_url(parsed, given, self._kinds)
-        except EndpointRefused as refused:
+        except InvalidEndpointError as refused:
             raise self._input(f"the {place} endpoint {refused}", "correct the endpoint parameters") from None
 
     def canonical_account(self, raw: str) -> str:
@@ -316,7 +316,7 @@ class Profile(parts.Table):
         for place, template in self._templates().items():
             try:
                 used |= parse_template(template, self._kinds, allow_http=self.allow_http).names
-            except EndpointRefused as refused:
+            except InvalidEndpointError as refused:
                 wrong.append(f"the {place} endpoint {refused}")
         used -= set(_SUPPLIED)
         wide = [host for host in self.hosts if host.startswith(_BELOW) and host.count(".") < 2]

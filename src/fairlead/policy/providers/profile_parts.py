@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from fairlead.policy.providers.endpoint import EndpointRefused, ParamKind, checked_value
+from fairlead.policy.providers.endpoint import InvalidEndpointError, ParamKind, checked_value
 
 Strategy = Literal["refresh_token", "assertion", "static_key"]
 ClientAuth = Literal["basic", "body", "none", "client_assertion"]
@@ -63,12 +63,12 @@ class EndpointParam(Table):
     )
 
     def normalise(self, value: str) -> str:
-        """The one canonical form of *value*; raises EndpointRefused with the reason.
+        """The one canonical form of *value*; raises InvalidEndpointError with the reason.
 
         ASCII is checked before lower(): the Kelvin sign would become an ordinary k.
         """
         if not value.isascii():
-            raise EndpointRefused("has characters other than ASCII")
+            raise InvalidEndpointError("has characters other than ASCII")
         if self.kind not in {"path", "segment"}:
             value = value.lower()
         if self.strip_suffix:
@@ -77,7 +77,7 @@ class EndpointParam(Table):
             value = value.replace("_", "-")
         checked_value(self.kind, value)
         if self.one_of and value not in self.one_of:
-            raise EndpointRefused(f"is not one of {', '.join(self.one_of)}")
+            raise InvalidEndpointError(f"is not one of {', '.join(self.one_of)}")
         return value
 
     @model_validator(mode="after")
@@ -85,14 +85,14 @@ class EndpointParam(Table):
         for value in (*self.one_of, *filter(None, (self.default,))):
             try:
                 canonical = self.normalise(value)
-            except EndpointRefused as error:
+            except InvalidEndpointError as error:
                 raise ValueError(f"the value {value!r} {error}") from None
             if canonical != value:
                 raise ValueError(f"the value {value!r} is not canonical, write {canonical!r}")
         return self
 
 
-class Endpoints(Table):
+class EndpointSettings(Table):
     """Where requests go. ``{name}`` stands for a parameter."""
 
     token: Text | None = Field(default=None, description="Token endpoint. Required unless static_key.")
@@ -152,7 +152,7 @@ class WindowSettings(Table):
         return self
 
 
-class Replay(Table):
+class ReplaySettings(Table):
     """What may be done when a refresh was sent and no answer came (reference/tokens.md §3.2)."""
 
     policy: ReplayPolicy = Field(description="How the provider treats a refresh token it has seen before.")
@@ -257,7 +257,7 @@ class RefreshTokenFacts(Table):
     )
 
 
-class Account(Table):
+class AccountSettings(Table):
     """How the provider's account of a connection is known."""
 
     param: Key | None = Field(default=None, description="The endpoint parameter that is the account.")

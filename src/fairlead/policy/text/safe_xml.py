@@ -13,7 +13,7 @@ from xml.parsers import expat
 DEEPEST = 200
 
 
-class XmlRefused(ValueError):
+class InvalidXmlError(ValueError):
     """The text is not XML, or has a feature that is refused; the message has nothing of its content."""
 
 
@@ -24,7 +24,7 @@ def read_xml(text: str | bytes) -> Element:
     '2'
 
     Raises:
-        XmlRefused: It cannot be read.
+        InvalidXmlError: It cannot be read.
     """
     return _Reader().read(text)
 
@@ -46,19 +46,19 @@ class _Reader:
             return self._builder.close()
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code)
-            raise XmlRefused(f"line {error.lineno} is not well-formed ({reason})") from None
+            raise InvalidXmlError(f"line {error.lineno} is not well-formed ({reason})") from None
         except (LookupError, ValueError) as error:
-            if isinstance(error, XmlRefused):
+            if isinstance(error, InvalidXmlError):
                 raise
-            raise XmlRefused("its encoding is not known") from None
+            raise InvalidXmlError("its encoding is not known") from None
 
     def _doctype(self, *_arguments: object) -> None:
-        raise XmlRefused("it has a document type")
+        raise InvalidXmlError("it has a document type")
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise XmlRefused(f"it is deeper than {DEEPEST} elements")
+            raise InvalidXmlError(f"it is deeper than {DEEPEST} elements")
         self._builder.start(_full(name), {_full(key): value for key, value in attributes.items()})
 
     def _end(self, name: str) -> None:

@@ -41,12 +41,12 @@ _ASCII = {
 }
 
 
-class PatternRefused(ValueError):
+class InvalidPatternError(ValueError):
     """A pattern that cannot be used, with the reason."""
 
 
 class TextMatch:
-    """A compiled pattern. PatternRefused is raised if it is not valid."""
+    """A compiled pattern. InvalidPatternError is raised if it is not valid."""
 
     __slots__ = ("_engine", "pattern")
 
@@ -65,7 +65,7 @@ class TextMatch:
 
 @lru_cache(maxsize=1024)
 def text_match(pattern: str) -> TextMatch:
-    """Return the cached TextMatch of *pattern*. Raise PatternRefused if it is not valid."""
+    """Return the cached TextMatch of *pattern*. Raise InvalidPatternError if it is not valid."""
     return TextMatch(pattern)
 
 
@@ -81,16 +81,16 @@ TextPattern = Annotated[str, Field(strict=True, max_length=LONGEST_PATTERN), Bef
 
 def _engine(pattern: str) -> SchemaValidator:
     if len(pattern) > LONGEST_PATTERN:
-        raise PatternRefused(f"the pattern is longer than {LONGEST_PATTERN} characters")
+        raise InvalidPatternError(f"the pattern is longer than {LONGEST_PATTERN} characters")
     expression = _ascii(pattern[len(_EXPRESSION) :]) if pattern.startswith(_EXPRESSION) else _globbed(pattern)
     try:
         engine = SchemaValidator(
             core_schema.str_schema(pattern=f"(?i){expression}", regex_engine="rust-regex")
         )
     except SchemaError as error:
-        raise PatternRefused(f"the pattern is no linear-time expression: {_reason(error)}") from None
+        raise InvalidPatternError(f"the pattern is no linear-time expression: {_reason(error)}") from None
     if engine.isinstance_python(""):
-        raise PatternRefused("the pattern matches every text")
+        raise InvalidPatternError("the pattern matches every text")
     return engine
 
 
@@ -99,18 +99,18 @@ def _globbed(pattern: str) -> str:
 
 
 def _ascii(expression: str) -> str:
-    """Return *expression* with the ASCII meaning of its classes. Raise PatternRefused for many repetitions."""
+    """Return *expression* with the ASCII meaning of its classes. Raise InvalidPatternError for many repetitions."""
     parts: list[str] = []
     repeats = 1.0
     for token in _TOKEN.finditer(expression):
         escaped = token["escaped"]
         if escaped in ("p", "P"):
-            raise PatternRefused("the pattern names a class of Unicode: list the characters in [...]")
+            raise InvalidPatternError("the pattern names a class of Unicode: list the characters in [...]")
         if token["comma"] is not None:
             repeats *= max(1, *(_count(token[side]) for side in ("least", "most")))
         parts.append(_ASCII.get(escaped, token[0]) if escaped else token[0])
     if repeats > _MOST_REPEATS:
-        raise PatternRefused(f"the pattern's {{...}} come to more than {_MOST_REPEATS} repetitions")
+        raise InvalidPatternError(f"the pattern's {{...}} come to more than {_MOST_REPEATS} repetitions")
     return "".join(parts)
 
 

@@ -36,7 +36,7 @@ from typing import Any
 
 from fairlead.policy.failures.http_date import parse_http_date, parse_rfc_3339
 from fairlead.policy.text.number import number_of
-from fairlead.policy.tokens.token_json import Unreadable, json_object
+from fairlead.policy.tokens.token_json import UnreadableBodyError, json_object
 
 LONGEST_LIFE = 10 * 366 * 86_400
 """Seconds; ten years. In milliseconds the same number is checked after division."""
@@ -113,7 +113,7 @@ def _claims(access_token: str) -> dict[str, Any]:
         return {}
     try:
         return json_object(base64.urlsafe_b64decode(match[1] + "=" * (-len(match[1]) % 4)).decode())
-    except (Unreadable, ValueError):  # no base64url, no UTF-8, no JSON
+    except (UnreadableBodyError, ValueError):  # no base64url, no UTF-8, no JSON
         return {}
 
 

@@ -37,7 +37,7 @@ from fairlead.policy.failures.process_health import is_own_fault
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.reasons import token_reasons
 from fairlead.policy.tokens.lifetime import LONGEST_LIFE, lifetime_of_answer, read_number
-from fairlead.policy.tokens.parse import Answer, ErrorFields, Grant, at_path
+from fairlead.policy.tokens.parse import Answer, ErrorFields, TokenGrant, at_path
 from fairlead.policy.tokens.token_json import NO_FIELDS
 
 _CODE_SHAPE = re.compile(r"(?=.{3,48}\Z)[A-Za-z]{1,16}(?:_[A-Za-z]{1,16}){0,5}")
@@ -225,7 +225,7 @@ def shown_code(profile: Profile, code: str) -> str:
 # ---- the grant, in the profile's terms
 
 
-def _granted(profile: Profile, grant: Grant, lifetime_s: float | None) -> Granted:
+def _granted(profile: Profile, grant: TokenGrant, lifetime_s: float | None) -> Granted:
     other = {} if grant.other.reveal() == NO_FIELDS else json.loads(grant.other.reveal())
     facts = profile.refresh_token
     expires_in = at_path(other, facts.expires_in_field) if facts.expires_in_field else None
@@ -242,7 +242,7 @@ def _granted(profile: Profile, grant: Grant, lifetime_s: float | None) -> Grante
     )
 
 
-def _lifetime_s(profile: Profile, grant: Grant, date: str | None) -> float | None:
+def _lifetime_s(profile: Profile, grant: TokenGrant, date: str | None) -> float | None:
     life_s = grant.life
     if life_s is not None and profile.expires_in_unit == "ms":
         life_s /= 1000

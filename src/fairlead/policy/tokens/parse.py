@@ -18,7 +18,7 @@ from fairlead._core.secret import Secret
 from fairlead.policy.providers.profile_parts import CodePlace
 from fairlead.policy.text.charset import charset_of, strict_text_of
 from fairlead.policy.tokens.lifetime import read_number, read_time
-from fairlead.policy.tokens.token_json import NO_FIELDS, Unreadable, json_object, plain_json
+from fairlead.policy.tokens.token_json import NO_FIELDS, UnreadableBodyError, json_object, plain_json
 
 LARGEST_BODY = 256 * 1024
 LARGEST_TOKEN = 64 * 1024
@@ -39,7 +39,7 @@ _ERROR_FIELDS = frozenset(path.partition(".")[0] for path in (*_CODE_PLACES, *_T
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class TokenGrant:
     """The fields of a successful answer as sent."""
 
     access_token: Secret
@@ -64,7 +64,7 @@ class Answer:
     """A complete answer, read. *problem* says why there is neither grant nor error."""
 
     status: int
-    grant: Grant | None
+    grant: TokenGrant | None
     error: ErrorFields | None
     problem: str | None
     retry_after: str | None  # as sent, unread: policy.hint reads it
@@ -80,7 +80,7 @@ def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes)
         grant = _grant_of(fields)
         if grant is None and error is None:
             problem = "neither access_token nor error"
-    except Unreadable as unreadable:
+    except UnreadableBodyError as unreadable:
         problem = str(unreadable)
     return Answer(
         status=status,
@@ -106,21 +106,21 @@ def _single(headers: Mapping[str, Sequence[str]], name: str) -> str | None:
 
 def _fields_of(body: bytes, charset: str | None) -> dict[str, Any]:
     if len(body) > LARGEST_BODY:
-        raise Unreadable(f"body larger than {LARGEST_BODY} bytes")
+        raise UnreadableBodyError(f"body larger than {LARGEST_BODY} bytes")
     try:
         text = strict_text_of(body, charset).strip(" \t\r\n")
     except UnicodeDecodeError:
-        raise Unreadable("body is not in the charset that it states, or not UTF-8") from None
+        raise UnreadableBodyError("body is not in the charset that it states, or not UTF-8") from None
     if not text:
-        raise Unreadable("empty body")
+        raise UnreadableBodyError("empty body")
     if text.startswith("<"):
-        raise Unreadable("HTML or XML body")
+        raise UnreadableBodyError("HTML or XML body")
     return json_object(text) if text[0] in '{["' else _form_fields(text)
 
 
 def _form_fields(text: str) -> dict[str, Any]:
     if not text.isascii() or not text.isprintable() or " " in text or "=" not in text:
-        raise Unreadable("body is neither JSON nor a form")
+        raise UnreadableBodyError("body is neither JSON nor a form")
     try:
         pairs = parse_qsl(
             text,
@@ -130,21 +130,21 @@ def _form_fields(text: str) -> dict[str, Any]:
             max_num_fields=_MOST_FORM_FIELDS,
         )
     except ValueError:
-        raise Unreadable("form body is malformed") from None
+        raise UnreadableBodyError("form body is malformed") from None
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise Unreadable("duplicate key in form")
+        raise UnreadableBodyError("duplicate key in form")
     return fields
 
 
 # ---- from fields to a grant or an error
 
 
-def _grant_of(fields: Mapping[str, Any]) -> Grant | None:
+def _grant_of(fields: Mapping[str, Any]) -> TokenGrant | None:
     if fields.get("access_token") in (None, ""):
         return None
     refresh = fields.get("refresh_token")
-    return Grant(
+    return TokenGrant(
         access_token=_token(fields["access_token"], "access_token", _ACCESS_TOKEN),
         refresh_token=_token(refresh, "refresh_token", _REFRESH_TOKEN) if refresh not in (None, "") else None,
         token_type=_token_type(fields.get("token_type")),
@@ -157,11 +157,11 @@ def _grant_of(fields: Mapping[str, Any]) -> Grant | None:
 
 def _token(value: object, name: str, form: re.Pattern[str]) -> Secret:
     if not isinstance(value, str):
-        raise Unreadable(f"{name} is not text")
+        raise UnreadableBodyError(f"{name} is not text")
     if len(value) > LARGEST_TOKEN:
-        raise Unreadable(f"{name} longer than {LARGEST_TOKEN} characters")
+        raise UnreadableBodyError(f"{name} longer than {LARGEST_TOKEN} characters")
     if not form.fullmatch(value):
-        raise Unreadable(f"{name} holds characters that no token may hold")
+        raise UnreadableBodyError(f"{name} holds characters that no token may hold")
     return Secret(value)
 
 

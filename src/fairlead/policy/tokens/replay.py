@@ -35,7 +35,7 @@ class ReplayNow:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class ReplayLater:
     """Ask again in *delay_s*; serve the access token meanwhile."""
 
     delay_s: float
@@ -58,7 +58,7 @@ def replay_decision(
     request_deadline_s: float,
     access_expires_in_s: float | None,
     replays_done: int,
-) -> ReplayNow | Wait | GiveUp:
+) -> ReplayNow | ReplayLater | GiveUp:
     """Return what to do with a rotation in phase unknown.
 
     Args:
@@ -73,24 +73,24 @@ def replay_decision(
         return ReplayNow()
     if policy in {"until_successor_used", "grace"}:
         if grace_s is None:
-            return Wait(over_in_s) if over_in_s > 0 else ReplayNow()
+            return ReplayLater(over_in_s) if over_in_s > 0 else ReplayNow()
         left_s = replayable_s(grace_s) - age_since_sent_s
         return _inside_grace(left_s, min(over_in_s, (left_s - age_since_last_sent_s) / 2))
     may_replay = replay_at_expiry and replays_done == 0
     wait_s = max(access_expires_in_s or 0.0, over_in_s if may_replay else 0.0)
     if wait_s > 0:
-        return Wait(wait_s)
+        return ReplayLater(wait_s)
     return ReplayNow() if may_replay else GiveUp()
 
 
-def _inside_grace(left_s: float, wait_s: float) -> ReplayNow | Wait | GiveUp:
+def _inside_grace(left_s: float, wait_s: float) -> ReplayNow | ReplayLater | GiveUp:
     """Return whether to replay, *left_s* seconds before the grace ends.
 
     *wait_s* is at most half of what was left of the grace at the latest send, or the replay would be too late.
     """
     if left_s < 0:
         return GiveUp()
-    return Wait(wait_s) if wait_s > 0 else ReplayNow(left_s)
+    return ReplayLater(wait_s) if wait_s > 0 else ReplayNow(left_s)
 
 
 def defer_s(policy: ReplayPolicy, grace_s: float | None) -> float | None:

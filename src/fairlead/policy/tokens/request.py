@@ -27,7 +27,7 @@ _JWT_BEARER_CLIENT = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class OAuthClient:
     """The app at the provider. A public client has no secret."""
 
     client_id: str
@@ -51,7 +51,7 @@ class TokenRequest:
 def token_request(
     profile: Profile,
     endpoint: Mapping[str, str],
-    client: Client,
+    client: OAuthClient,
     *,
     refresh_token: Secret | None = None,
     assertion: Secret | None = None,
@@ -82,7 +82,7 @@ def token_request(
 def code_request(
     profile: Profile,
     endpoint: Mapping[str, str],
-    client: Client,
+    client: OAuthClient,
     *,
     code: Secret,
     redirect_uri: str,
@@ -120,7 +120,7 @@ def authorize_url(
 
 
 def revoke_request(
-    profile: Profile, endpoint: Mapping[str, str], client: Client, tokens: TokenSet
+    profile: Profile, endpoint: Mapping[str, str], client: OAuthClient, tokens: TokenSet
 ) -> TokenRequest:
     """Return the request that ends the grant at the provider.
 
@@ -228,7 +228,7 @@ def _words(values: Mapping[str, str]) -> dict[str, Secret]:
 def _post(
     profile: Profile,
     endpoint: Mapping[str, str],
-    client: Client,
+    client: OAuthClient,
     form: Mapping[str, Secret],
     assertion: Secret | None,
 ) -> TokenRequest:
@@ -237,7 +237,7 @@ def _post(
 
 
 def _authenticated(
-    profile: Profile, client: Client, form: Mapping[str, Secret], assertion: Secret | None
+    profile: Profile, client: OAuthClient, form: Mapping[str, Secret], assertion: Secret | None
 ) -> tuple[dict[str, Secret], dict[str, Secret]]:
     """Return headers and form with the app's authentication, by profile.client_auth."""
     match profile.client_auth:
@@ -257,7 +257,7 @@ def _authenticated(
             return {}, {**form, **({} if named else {"client_id": _word(client.client_id)})}
 
 
-def _client_secret(profile: Profile, client: Client) -> Secret:
+def _client_secret(profile: Profile, client: OAuthClient) -> Secret:
     if client.client_secret is None or not client.client_secret:
         raise InvalidInputError(
             "the app's client secret is missing", provider=profile.label, hint="add it to the settings"
@@ -265,7 +265,7 @@ def _client_secret(profile: Profile, client: Client) -> Secret:
     return _clean(profile, "client_secret", client.client_secret)
 
 
-def _basic(profile: Profile, client: Client) -> Secret:
+def _basic(profile: Profile, client: OAuthClient) -> Secret:
     """Return HTTP Basic credentials. Both parts are form-encoded before they are joined (RFC 6749 §2.3.1)."""
     client_id = _clean(profile, "client_id", _word(client.client_id))
     parts = (client_id, _client_secret(profile, client))

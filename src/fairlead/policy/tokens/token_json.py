@@ -20,21 +20,21 @@ plain_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 """Return a value as strict JSON without blanks. ValueError for what only Python writes: NaN and infinity."""
 
 
-class Unreadable(ValueError):
+class UnreadableBodyError(ValueError):
     """Why a body cannot be used; never repeats the body."""
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the members of the JSON object *text*. Raise Unreadable for anything else."""
+    """Return the members of the JSON object *text*. Raise UnreadableBodyError for anything else."""
     _check_depth(text)
     try:
         value = _STRICT.decode(text)
-    except Unreadable:
+    except UnreadableBodyError:
         raise
     except ValueError:
-        raise Unreadable("body is not JSON") from None
+        raise UnreadableBodyError("body is not JSON") from None
     if not isinstance(value, dict):
-        raise Unreadable("JSON body is not an object")
+        raise UnreadableBodyError("JSON body is not an object")
     return value
 
 
@@ -46,14 +46,14 @@ def _check_depth(text: str) -> None:
     for token in _STRING_OR_BRACKET.finditer(text):
         depth += (token[0] in "[{") - (token[0] in "]}")
         if depth > DEEPEST:
-            raise Unreadable(f"JSON nested deeper than {DEEPEST}")
+            raise UnreadableBodyError(f"JSON nested deeper than {DEEPEST}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object; Unreadable for a repeated key, of which readers keep the first or last."""
+    """Return the members of an object. Raise UnreadableBodyError for a repeated key, since parsers differ on it."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise Unreadable("duplicate key in JSON")
+        raise UnreadableBodyError("duplicate key in JSON")
     return fields
 
 

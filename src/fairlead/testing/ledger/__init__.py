@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fairlead.testing.ledger.history import Burn, GenerationCount, LedgerRotation
 from fairlead.testing.ledger.lines import Ledger, LedgerEntry, Post, parse_ledger, posts_of, read_ledger
-from fairlead.testing.ledger.verdict import Verdict, judge
+from fairlead.testing.ledger.verdict import LedgerVerdict, judge
 
 __all__ = [
     "Burn",
@@ -18,8 +18,8 @@ __all__ = [
     "Ledger",
     "LedgerEntry",
     "LedgerRotation",
+    "LedgerVerdict",
     "Post",
-    "Verdict",
     "judge",
     "parse_ledger",
     "posts_of",

@@ -30,7 +30,7 @@ from fairlead.testing.ledger.lines import Ledger, Post, posts_of
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LedgerVerdict:
     """The totals, and the records behind them.
 
     Attributes:
@@ -97,7 +97,7 @@ def judge(
     replay_at_expiry: Collection[str] = ("strict",),
     expiry_leeway_s: float = 1.0,
     provider: str | None = None,
-) -> Verdict:
+) -> LedgerVerdict:
     """Return the verdict on all of *ledger*, or on one *provider*.
 
     Args:
@@ -109,7 +109,7 @@ def judge(
     counts = tuple(count for history in histories for count in history.counts())
     rotations = tuple(rotation for history in histories for rotation in history.rotations())
     events = Counter(_event_key(entry.event, entry.fields, provider) for entry in ledger.entries)
-    return Verdict(
+    return LedgerVerdict(
         provider_posts=sum(not post.incomplete for post in posts),
         generations=sum(post.kind in ("rotated", "minted") for post in posts),
         answered_failures=sum(post.answered_failure for post in posts),

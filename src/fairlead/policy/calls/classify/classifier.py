@@ -22,7 +22,7 @@ from fairlead.policy.calls.classify.rules import BUILT_IN, Rules, category_of
 from fairlead.policy.calls.classify.soap_fault import find_soap_fault
 from fairlead.policy.calls.classify.status import category_of_status, is_success
 from fairlead.policy.calls.classify.user_errors import find_user_errors
-from fairlead.policy.calls.classify.verdict import DONE, NO_MORE, Result, Scope, Step, Verdict
+from fairlead.policy.calls.classify.verdict import DONE, NO_MORE, LimitScope, Result, Step, Verdict
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.hint import HINT_CAP_S
 from fairlead.policy.failures.strategy import Next, Strategy, StrategyName
@@ -42,7 +42,12 @@ from fairlead.policy.reasons import call_reasons
 from fairlead.policy.text.safe import safe_text
 
 _BULK_AGAIN_S = 30.0  # as limits.bulk.again_s has it: how soon a bulk operation may have ended
-_SCOPES = {OBJECT: Scope.OBJECT, ENDPOINT: Scope.ENDPOINT, SEARCH: Scope.ENDPOINT, BULK: Scope.ENDPOINT}
+_SCOPES = {
+    OBJECT: LimitScope.OBJECT,
+    ENDPOINT: LimitScope.ENDPOINT,
+    SEARCH: LimitScope.ENDPOINT,
+    BULK: LimitScope.ENDPOINT,
+}
 _BY_CODE = frozenset({Step.PROTOCOL_BODY, Step.PROVIDER_CODE, Step.HEADER})
 _SHOULD_RETRY = ("x-should-retry", "stripe-should-retry")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
@@ -235,12 +240,12 @@ def _executed(context: ClassificationContext) -> bool:
     return isinstance(data, dict) and len(data) > 1
 
 
-def _scope(verdict: Verdict, refusal: LimitObservation | None) -> Scope | None:
+def _scope(verdict: Verdict, refusal: LimitObservation | None) -> LimitScope | None:
     if verdict.category is not Category.TRANSIENT_RATE_LIMIT:
         return None
     if verdict.daily:
-        return Scope.DAY
-    return _SCOPES.get(refusal.limit, Scope.CONNECTION) if refusal is not None else Scope.CONNECTION
+        return LimitScope.DAY
+    return _SCOPES.get(refusal.limit, LimitScope.CONNECTION) if refusal is not None else LimitScope.CONNECTION
 
 
 def _weight(item: LimitObservation) -> tuple[bool, float]:

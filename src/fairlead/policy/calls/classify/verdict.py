@@ -32,7 +32,7 @@ class Step(StrEnum):
     UNRECOGNISED = "unrecognised"
 
 
-class Scope(StrEnum):
+class LimitScope(StrEnum):
     """What a limit that refused is a limit of."""
 
     CONNECTION = "connection"
@@ -90,7 +90,7 @@ class Verdict:
     takes_slot: bool = False
     hint_s: float | None = None
     daily: bool = False
-    scope: Scope | None = None
+    scope: LimitScope | None = None
     limit: str | None = None
     health: DestinationHealth = DestinationHealth.HEALTHY
     refused_before_acting: bool = False
