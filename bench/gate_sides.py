@@ -47,6 +47,6 @@ class Field:
 
 
 def must(allowed: bool, name: str) -> None:
-    """Raise SideFailed for a refusal, which would otherwise be measured as a decision."""
+    """Raise SideFailedError for a refusal, which would otherwise be measured as a decision."""
     if not allowed:
         raise SideFailedError(f"{name} refused a call that its limits allow")

@@ -140,7 +140,7 @@ class Contender:
 async def ask(
     module: str, act: str, url: str, limit_s: float, *, program: str = "bench.child", **options: Any
 ) -> dict[str, Any]:
-    """Start a child and return its one answer. Raise Skipped or SideFailed. The child always ends."""
+    """Start a child and return its one answer. Raise SkippedError or SideFailedError. The child always ends."""
     async with started(module, act, url, program=program, **options) as child:
         try:
             async with asyncio.timeout(limit_s):

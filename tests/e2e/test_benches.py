@@ -14,7 +14,7 @@ import pytest
 from bench.child import WARM_UP
 from bench.gate import PROGRAM
 from bench.gate_sides import must
-from bench.sides import SideFailed, Skipped, ask, started
+from bench.sides import SideFailedError, SkippedError, ask, started
 from bench.valkey import connected
 from fairlead.adapters.embedded import Endpoints
 from tests.support.servers import drop_database, fresh_database
@@ -68,7 +68,7 @@ async def test_a_peer_works(name: str, servers: Endpoints) -> None:
         made = await ask(module, "prepare", url, 60.0)
         stored = await ask(module, "enqueue", url, 60.0, singles=5, bulk=50)
         done = await ask(module, "drain", url, 60.0, jobs=5 + 50 + 2 * WARM_UP, for_s=30.0)
-    except Skipped as reason:
+    except SkippedError as reason:
         assert name == "oban"  # the others are in the lock
         pytest.skip(str(reason))
     finally:
@@ -79,7 +79,7 @@ async def test_a_peer_works(name: str, servers: Endpoints) -> None:
 
 
 async def test_a_side_that_dies_says_why(servers: Endpoints) -> None:
-    with pytest.raises(SideFailed, match="does not exist"):
+    with pytest.raises(SideFailedError, match="does not exist"):
         await ask("bench.limits.queue", "enqueue", servers.database_url, 60.0, singles=1, bulk=1)
 
 
@@ -143,7 +143,7 @@ async def test_a_peer_of_the_gate_works(module: str, options: dict[str, str], se
     url = f"{servers.redis_url}?db={PEERS_DB}"
     try:
         told = await ask(f"bench.peers.{module}", "rate", url, 60.0, program=PROGRAM, **size, **options)
-    except Skipped as reason:
+    except SkippedError as reason:
         assert options.get("client") == "coredis"  # the others are in the lock
         pytest.skip(str(reason))
     finally:
@@ -155,7 +155,7 @@ async def test_a_peer_of_the_gate_works(module: str, options: dict[str, str], se
 
 async def test_a_refusal_is_no_answer() -> None:
     must(True, "a side")
-    with pytest.raises(SideFailed, match="a side refused"):
+    with pytest.raises(SideFailedError, match="a side refused"):
         must(False, "a side")
 
 

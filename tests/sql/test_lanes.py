@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.job_rows import new_job_columns
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
@@ -66,14 +66,14 @@ async def taken(jobs: PostgresJobStore, session_id: UUID) -> list[Job]:
     return found
 
 
-async def enqueue_by(connection: Connection, *new: NewJob) -> None:
+async def enqueue_by(connection: DatabaseConnection, *new: NewJob) -> None:
     """Store jobs in the transaction of *connection*."""
     made = statement("job_enqueue")
     await connection.fetch(made.text, *made.args(notify=False, **new_job_columns(new)))
 
 
 @asynccontextmanager
-async def uncommitted(database: Database) -> AsyncIterator[Connection]:
+async def uncommitted(database: Database) -> AsyncIterator[DatabaseConnection]:
     """A transaction that is committed at the end of the block."""
     async with raw_connection(database) as connection:
         await connection.execute("BEGIN")
@@ -88,7 +88,10 @@ async def blocked(database: Database, name: str) -> None:
 
 
 async def while_it_waits(
-    database: Database, name: str, act: Coroutine[Any, Any, Any], hold: Callable[[Connection], Awaitable[Any]]
+    database: Database,
+    name: str,
+    act: Coroutine[Any, Any, Any],
+    hold: Callable[[DatabaseConnection], Awaitable[Any]],
 ) -> Any:
     """What *act* gives, begun after *hold* and ended after its commit; it waits at statement *name*."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
@@ -105,7 +108,7 @@ async def while_it_waits(
 async def test_a_pause_holds_lanes_that_were_being_made(
     database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:
-    async def hold(connection: Connection) -> None:
+    async def hold(connection: DatabaseConnection) -> None:
         await enqueue_by(connection, new_job(tenant_id="acme"))
 
     assert await while_it_waits(database, "lane_barrier", lanes.pause(ACME, None, **WHO), hold) == 1
@@ -126,7 +129,7 @@ async def test_a_resume_finds_lanes_that_were_being_made(
 ) -> None:
     await lanes.pause(ACME, None, **WHO)
 
-    async def hold(connection: Connection) -> None:
+    async def hold(connection: DatabaseConnection) -> None:
         await enqueue_by(connection, new_job(tenant_id="acme"))
 
     assert await while_it_waits(database, "pause_end", lanes.resume(ACME), hold)
@@ -146,7 +149,7 @@ async def test_a_resume_of_what_is_not_paused_waits_for_nobody(
 async def test_a_cap_and_a_weight_hold_for_lanes_that_were_being_made(
     database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:
-    async def hold(connection: Connection) -> None:
+    async def hold(connection: DatabaseConnection) -> None:
         await enqueue_by(connection, *(new_job(tenant_id="acme") for _ in range(5)))
 
     share = TenantShare("acme", weight=4.0, max_running=2)
@@ -185,7 +188,7 @@ async def test_a_pause_waits_for_who_holds_a_lane_and_has_the_last_word(
     if "lane_wake_up" not in what:
         await run(database, "SELECT lane_wake_up(100)")
 
-    async def hold(connection: Connection) -> None:
+    async def hold(connection: DatabaseConnection) -> None:
         await connection.execute(what)
 
     assert await while_it_waits(database, "lane_pause", lanes.pause(ACME, None, **WHO), hold) == 1
@@ -200,7 +203,7 @@ async def test_a_hold_waits_for_who_holds_a_lane_and_has_the_last_word(
     """The row that it waited for has moved."""
     await jobs.enqueue([new_job(tenant_id="acme", group_key="g")])
 
-    async def hold(connection: Connection) -> None:
+    async def hold(connection: DatabaseConnection) -> None:
         await connection.execute("UPDATE lane SET vtime = vtime + 1000, served_at = now()")
 
     await while_it_waits(database, "lane_hold", lanes.hold("acme", "g", 60.0, reason="its rate"), hold)
@@ -224,7 +227,7 @@ async def test_a_cap_waits_for_the_claim_that_it_would_have_stopped(
     }
     args = made.args(session_id=session_id, lease_seed=7, **values)
 
-    async def hold(connection: Connection) -> None:
+    async def hold(connection: DatabaseConnection) -> None:
         assert len(await connection.fetch(made.text, *args)) == 2
 
     act = lanes.set_tenant(TenantShare("acme", max_running=3))

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.listen import NotificationListener
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError, ReadOnlyServerError
 from fairlead.errors import DependencyUnavailableError
@@ -294,10 +294,10 @@ async def test_a_server_where_nobody_may_listen_is_asked_with_growing_pauses() -
         async def add_listener(self, _channel: str, _callback: object) -> None:
             raise asyncpg.ReadOnlySQLTransactionError("cannot execute LISTEN during recovery")
 
-    async def connect() -> Connection:
+    async def connect() -> DatabaseConnection:
         begun_s.append(asyncio.get_running_loop().time())
         asked.set()
-        return cast(Connection, StandBy())
+        return cast(DatabaseConnection, StandBy())
 
     listener, asked = NotificationListener(connect), asyncio.Event()
     await listener.add("one", Ear())
