@@ -23,7 +23,7 @@ from fairlead.adapters.postgres import enqueuer
 from fairlead.adapters.postgres.connection_checkout import ConnectionCheckout
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import Enqueued, NewJob
@@ -125,7 +125,7 @@ async def _judge_pool(storm: Storm, eyes: Database, figures: Figures) -> None:
     """All connections can be had at once and know nobody, and to the server none of them is at work."""
     began_s = time.monotonic()
     async with AsyncExitStack() as stack:
-        had: list[Connection] = []
+        had: list[DatabaseConnection] = []
         with suppress(DependencyUnavailableError):
             while len(had) < CONNECTIONS:
                 had.append(await stack.enter_async_context(storm.lender.checkout()))
@@ -197,7 +197,7 @@ async def test_E29_ablation_a_cancelled_query_leaves_its_connection_as_it_is(
     """Neither we nor the driver end its transaction, and the next asker is in it."""
 
     @asynccontextmanager
-    async def left_open(connection: Connection) -> AsyncIterator[None]:
+    async def left_open(connection: DatabaseConnection) -> AsyncIterator[None]:
         await connection.execute("BEGIN")
         yield
         await connection.execute("COMMIT")
@@ -207,7 +207,7 @@ async def test_E29_ablation_a_cancelled_query_leaves_its_connection_as_it_is(
 
     parts = Parts("left_open", answers="failed", connections="transactions_left")
     monkeypatch.setattr(database_module, "transaction", left_open)
-    monkeypatch.setattr(asyncpg.Connection, "_reset", as_it_is)
+    monkeypatch.setattr(asyncpg.DatabaseConnection, "_reset", as_it_is)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
 
@@ -218,11 +218,11 @@ async def test_E29_ablation_the_wall_outlasts_its_transaction(
     """It is the session's, and who is cancelled does not take it down."""
     say = "SELECT set_config('role', $1, false), set_config('fairlead.tenants', $2::text[]::text, false)"
 
-    async def enter_tenant_role(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
+    async def enter_tenant_role(connection: DatabaseConnection, role: str, tenants: tuple[str, ...]) -> None:
         await connection.fetch(say, role, tenants)
 
     @asynccontextmanager
-    async def taken_down(connection: Connection) -> AsyncIterator[None]:
+    async def taken_down(connection: DatabaseConnection) -> AsyncIterator[None]:
         yield
         await connection.fetch(say, "none", None)
 
@@ -239,7 +239,7 @@ async def test_E29_ablation_the_cancelled_keep_their_connections(
     """Nobody takes them back."""
     given = ConnectionCheckout._release
 
-    async def take_back(lender: ConnectionCheckout, connection: Connection, urgent: bool) -> None:
+    async def take_back(lender: ConnectionCheckout, connection: DatabaseConnection, urgent: bool) -> None:
         task = asyncio.current_task()
         if task is None or task.get_name() != "fairlead-release-connection":
             await given(lender, connection, urgent)

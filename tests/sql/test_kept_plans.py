@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.job_rows import one_job_values, plain_job_columns
 from fairlead.adapters.postgres.statements import statement
 from tests.support.engine import IDS, new_job
@@ -76,13 +76,15 @@ async def test_holding_a_group_reads_its_lanes_only(database: Database) -> None:
             assert read["job"]["rows"] == 0, name
 
 
-async def scanned(connection: Connection, name: str, values: dict[str, object]) -> dict[str, int]:
+async def scanned(connection: DatabaseConnection, name: str, values: dict[str, object]) -> dict[str, int]:
     """Which of the large tables *name* reads from end to end, on this connection."""
     read = await touched(connection, name, values)
     return {table: read[table]["seq_scan"] for table in ("job", "lane") if read[table]["seq_scan"]}
 
 
-async def touched(connection: Connection, name: str, values: dict[str, object]) -> dict[str, dict[str, int]]:
+async def touched(
+    connection: DatabaseConnection, name: str, values: dict[str, object]
+) -> dict[str, dict[str, int]]:
     """Rows read and whole reads of each table by *name*, on this connection."""
     made = statement(name)
     await connection.execute("BEGIN")

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.job_rows import new_job_columns
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import ClaimFilter, GroupCap, NewJob, TenantShare
@@ -27,7 +27,7 @@ def stores(database: Database) -> PostgresStores:
     return postgres_stores(database)
 
 
-async def enqueue_by(connection: Connection, job: NewJob) -> None:
+async def enqueue_by(connection: DatabaseConnection, job: NewJob) -> None:
     """Store *job* in the transaction of *connection*."""
     made = statement("job_enqueue")
     await connection.fetch(made.text, *made.args(notify=False, **new_job_columns([job])))

@@ -19,7 +19,7 @@ from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.connection_checkout import ConnectionCheckout
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.ports import ConnectionKey, Credential, Enqueued, NewJob, Sealed
 from tests.contract.credential_steps import FOR_EVER, new_credential
@@ -56,7 +56,7 @@ def _tags_of(found: Credential) -> tuple[str, str | None, int, bytes]:
     return connection.key.tenant, connection.account_id, found.generation, found.sealed.blob
 
 
-async def keeps(connection: Connection) -> bool:
+async def keeps(connection: DatabaseConnection) -> bool:
     """Whether *connection* still knows a tenant, or a role that is not its own."""
     return tuple((await connection.fetch(LEFT))[0].values()) != ("none", "")
 
@@ -76,7 +76,7 @@ class Watched(ConnectionCheckout):
         self.told: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def checkout(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
+    async def checkout(self, *, urgent: bool = False) -> AsyncIterator[DatabaseConnection]:
         async with super().checkout(urgent=urgent) as connection:
             try:
                 await self._look(connection)
@@ -85,7 +85,7 @@ class Watched(ConnectionCheckout):
                 self.told["cancelled"] += 1
                 raise
 
-    async def _look(self, connection: Connection) -> None:
+    async def _look(self, connection: DatabaseConnection) -> None:
         if cast(Any, connection).is_in_transaction():
             self.told["in_transaction"] += 1
         elif self._draw.random() < LOOKED_AT:
