@@ -309,7 +309,7 @@ class Side:
             return None
         chosen = letters[number % len(letters)].dead_letter_id
         return await self._stores.dead_letters.resolve(
-            chosen, status="abandoned", resolution="abandoned", by="me", why="no use"
+            chosen, status="abandoned", resolution="abandoned", by="me", reason="no use"
         )
 
 

@@ -338,6 +338,6 @@ async def test_a_dead_refresh_stays_out_until_it_has_cooled_down(stores: Stores)
         1,
     ]
     await stores.dead_letters.resolve(
-        dead.dead_letter_id, status="manual_resolved", resolution="redrive", by="ann", why="mended"
+        dead.dead_letter_id, status="manual_resolved", resolution="redrive", by="ann", reason="mended"
     )
     assert (await due(100.0), len(await stores.credentials.left_behind(9, 100.0))) == (1, 1)

@@ -83,7 +83,7 @@ async def test_a_replay_that_succeeds_closes_its_entry(stores: Stores) -> None:
     entry = await shown(stores, entry_id)
     assert (entry.status, entry.resolution) == ("auto_resolved", "redrive")
     assert entry.resolved_by
-    assert entry.resolved_why
+    assert entry.resolution_reason
     assert entry.resolved_at is not None
 
 
@@ -153,7 +153,9 @@ async def test_a_replay_whose_entry_was_closed_leaves_its_args_alone(stores: Sto
     assert await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id, args={"page": 1}))
     (replay,) = await stores.jobs.claim(ANY, 9, session_id)
     resolve = stores.dead_letters.resolve
-    assert await resolve(entry_id, status="manual_resolved", resolution="config_fix", by="ann", why="enough")
+    assert await resolve(
+        entry_id, status="manual_resolved", resolution="config_fix", by="ann", reason="enough"
+    )
     died = replace(discarded(replay), args={"page": 2})
     assert await stores.jobs.acknowledge([died])
     assert (await shown(stores, entry_id)).args == {"page": 1}
@@ -215,14 +217,14 @@ async def test_the_same_work_that_dies_twice_is_one_entry(stores: Stores) -> Non
     assert tried == (0, None, None), "it is tried like a new one"
     assert entry.age_s < 60
 
-    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "why": "old"}
+    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "reason": "old"}
     assert await stores.dead_letters.resolve(first, **closing, last_at=seen.last_at) is None
     assert not await stores.dead_letters.redrive(first, replay_of(seen, IDS), last_at=seen.last_at)
     await stores.dead_letters.postpone(first, None, last_at=seen.last_at)
     await stores.pass_time(6)
     assert [due.dead_letter_id for due in await stores.dead_letters.due(9)] == [first], "as it was seen"
     assert await stores.dead_letters.resolve(
-        first, status="manual_resolved", resolution="config_fix", by="test", why="mended"
+        first, status="manual_resolved", resolution="config_fix", by="test", reason="mended"
     )
     third = await an_entry(stores, session_id, unique_key="refresh:1")
     assert (await shown(stores, third)).status == "pending_review", "a closed entry takes nothing in"
@@ -246,14 +248,14 @@ async def test_an_end_is_final(stores: Stores, status: str, resolution: str) -> 
     session_id = await a_session(stores)
     entry_id = await an_entry(stores, session_id)
     resolve = stores.dead_letters.resolve
-    assert await resolve(entry_id, status=status, resolution=resolution, by="ann", why="fixed")
-    assert not await resolve(entry_id, status=status, resolution=resolution, by="bob", why="again")
-    assert not await resolve(NOBODY, status=status, resolution=resolution, by="bob", why="again")
+    assert await resolve(entry_id, status=status, resolution=resolution, by="ann", reason="fixed")
+    assert not await resolve(entry_id, status=status, resolution=resolution, by="bob", reason="again")
+    assert not await resolve(NOBODY, status=status, resolution=resolution, by="bob", reason="again")
     assert not await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id))
     await stores.dead_letters.postpone(entry_id, 0.0)
     assert await stores.dead_letters.due(9) == []
     entry = await shown(stores, entry_id)
-    assert (entry.status, entry.resolved_by, entry.resolved_why) == (status, "ann", "fixed")
+    assert (entry.status, entry.resolved_by, entry.resolution_reason) == (status, "ann", "fixed")
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -264,7 +266,7 @@ async def test_an_entry_that_is_given_up_ends_its_replay(stores: Stores, begun: 
     assert await stores.dead_letters.redrive(entry_id, replay)
     claims = await stores.jobs.claim(ANY, 9, session_id)
     assert len(claims) == begun
-    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "why": "old"}
+    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "reason": "old"}
     closed = await stores.dead_letters.resolve(entry_id, **closing)
     assert closed == ("running" if begun else "cancelled")
     if begun:
@@ -294,7 +296,7 @@ async def test_dead_letters_are_searched_and_counted(stores: Stores) -> None:
     session_id = await a_session(stores)
     one = await an_entry(stores, session_id)
     await an_entry(stores, session_id, tenant_id="other", queue="default")
-    await stores.dead_letters.resolve(one, status="abandoned", resolution="abandoned", by="x", why="y")
+    await stores.dead_letters.resolve(one, status="abandoned", resolution="abandoned", by="x", reason="y")
     everything = {"status": None, "category": None, "tenant_id": None, "kind": None, "limit": 9}
     search = stores.dead_letters.search
     assert len(await search(**everything)) == 2  # type: ignore[arg-type]
@@ -354,7 +356,7 @@ async def test_pruning_never_takes_open_entries(stores: Stores) -> None:
         await an_entry(stores, session_id)
     for entry_id in closed:
         await stores.dead_letters.resolve(
-            entry_id, status="abandoned", resolution="abandoned", by="x", why="y"
+            entry_id, status="abandoned", resolution="abandoned", by="x", reason="y"
         )
     assert await stores.dead_letters.prune(1000, 5, 100) == 0
     assert await stores.dead_letters.prune(1000, 4, 100) == 1  # beyond the bound, closed ones go early

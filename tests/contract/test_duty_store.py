@@ -148,7 +148,7 @@ async def test_a_person_s_pause_outlives_every_declaration(stores: Stores) -> No
         (state,) = await stores.schedule_store.schedules()
         assert state.paused
         assert state.pause is not None
-        assert (state.pause.by, state.pause.why) == ("ann", "the vendor is down")
+        assert (state.pause.by, state.pause.reason) == ("ann", "the vendor is down")
     run_at = state.last_run_at + timedelta(hours=1)
     assert not await stores.schedule_store.record_run(
         "scan", state.last_run_at, run_at, 0, session_id, new_job()

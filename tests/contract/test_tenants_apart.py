@@ -58,7 +58,7 @@ async def test_dead_letters(stores: Stores, tenant: str) -> None:
     await stores.jobs.acknowledge([dead])
     is_theirs = tenant == "acme"
     assert await stores.dead_letters.redrive(dead.dead_letter_id, new_job(tenant_id=tenant)) is is_theirs
-    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "why": "old"}
+    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "reason": "old"}
     closed = await stores.dead_letters.resolve(dead.dead_letter_id, tenant_id=tenant, **closing)
     assert closed == ("cancelled" if is_theirs else None)
     entry = await stores.dead_letters.get(dead.dead_letter_id)

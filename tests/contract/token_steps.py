@@ -112,7 +112,7 @@ class Side(Names):
                         one.code,
                         one.resolution,
                         one.resolved_by,
-                        one.resolved_why,
+                        one.resolution_reason,
                         one.age_s,
                     )
                     for one in entries

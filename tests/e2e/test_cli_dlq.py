@@ -134,7 +134,7 @@ async def test_export_without_secrets(shell: Shell, database: Database) -> None:
 async def test_prune_takes_closed_entries_only(shell: Shell, database: Database) -> None:
     one, two, three = await dead(database, *(new_job("mail") for _ in range(3)))
     store = PostgresDeadLetterStore(database)
-    close = {"status": "abandoned", "resolution": "abandoned", "by": "x", "why": "y"}
+    close = {"status": "abandoned", "resolution": "abandoned", "by": "x", "reason": "y"}
     await store.resolve(UUID(one), **close)
     await pass_time(database, 40 * 86_400)
     await store.resolve(UUID(two), **close)

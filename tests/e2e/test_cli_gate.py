@@ -34,7 +34,7 @@ async def test_a_connection_shows_its_limits(with_redis: Shell) -> None:
     assert [(limit["name"], limit["capacity"], limit["per_s"]) for limit in record["limits"]] == [
         ("requests", 25, 25)
     ]
-    assert record["slots"] == {"limit": None, "held": 0, "waiting": 0}
+    assert record["slots"] == {"limit": None, "in_use": 0, "waiting": 0}
     assert record["queue"] == record["promotions"] == record["failures"] == []
     told = await with_redis("gate", "status", *WHERE)
     assert "requests" in told.out

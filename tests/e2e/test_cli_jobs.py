@@ -118,7 +118,7 @@ async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database
     assert (given_up.code, given_up.record["dead_letter_id"]) == (0, four)
     entry = await PostgresDeadLetterStore(database).get(UUID(four))
     assert entry is not None
-    assert (entry.status, entry.resolved_why) == ("abandoned", "customer left")
+    assert (entry.status, entry.resolution_reason) == ("abandoned", "customer left")
     assert (entry.resolved_by or "").startswith("cli:")
     late = await shell("dlq", "abandon", four, three, "--reason", "again", "--json")
     assert (late.code, {row["result"] for row in late.rows}) == (1, {"failed"})

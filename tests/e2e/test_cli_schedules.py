@@ -76,7 +76,7 @@ async def test_a_pause_holds_through_a_declaration_until_it_is_lifted(
     assert (again.code, again.record["result"]) == (0, "paused already")
     await declared(database, NIGHTLY, OFF)
     shown = (await shell("schedules", "show", "nightly.report", "--json")).record
-    assert (shown["state"], shown["paused_why"], shown["paused_by_program"]) == (
+    assert (shown["state"], shown["pause_reason"], shown["paused_by_program"]) == (
         "paused",
         "vendor down",
         False,

@@ -82,7 +82,7 @@ async def test_limits(gated: Shell, database: Database) -> None:
     assert (ledger["graphql"]["served"], ledger["graphql"]["refused"]) == (2, 0)
     shown = (await gated("gate", "status", *ACME)).record
     assert {limit["name"] for limit in shown["limits"]} == {"requests", "burst"}
-    assert shown["slots"] == {"limit": 4, "held": 0, "waiting": 0}
+    assert shown["slots"] == {"limit": 4, "in_use": 0, "waiting": 0}
 
 
 class BulkApi:

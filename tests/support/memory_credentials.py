@@ -83,8 +83,8 @@ class MemoryCredentialStore(Rotations):
         connection.change(now)
         self.database.tokens.rotations.pop(new.connection_id, None)
         if new.state == "active":
-            why = "the connection was given a new grant"
-            heal(self.database, new.connection_id, Resolution.REAUTHORIZE, by=new.actor, why=why)
+            reason = "the connection was given a new grant"
+            heal(self.database, new.connection_id, Resolution.REAUTHORIZE, by=new.actor, reason=reason)
             for entry in self.database.dead_letters.values():
                 needs_reauth = entry.category == Category.PERMANENT_AUTH and entry.tenant_id == new.key.tenant
                 about = entry.connection_id == new.connection_id

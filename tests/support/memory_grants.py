@@ -194,13 +194,13 @@ def heal(
     resolution: Resolution,
     *,
     by: str,
-    why: str,
+    reason: str,
 ) -> None:
     """Close the dead refreshes of a connection. A replay in flight stays noted."""
     for entry in database.dead_letters.values():
         if entry.open and entry.connection_id == connection_id and entry.kind == REFRESH:
             replay_job_id = entry.replay_job_id
-            entry.close(DeadLetterStatus.AUTO_RESOLVED, resolution.value, by, why, database.now)
+            entry.close(DeadLetterStatus.AUTO_RESOLVED, resolution.value, by, reason, database.now)
             entry.replay_job_id = replay_job_id
 
 

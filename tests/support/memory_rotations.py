@@ -176,8 +176,8 @@ class Rotations(MemoryStore):
             connection.change(now)
         if was != "active":
             grant_given(self.database, connection)
-        resolution, why = Resolution.MANUAL_REFRESH, "the token was refreshed"
-        heal(self.database, row.connection_id, resolution, by="fairlead", why=why)
+        resolution, reason = Resolution.MANUAL_REFRESH, "the token was refreshed"
+        heal(self.database, row.connection_id, resolution, by="fairlead", reason=reason)
         details: dict[str, Json] = {"generation": row.generation, "epoch": settlement.epoch}
         audit_id, actor = settlement.audit_id, settlement.actor
         audit(self.database, audit_id, "token.refreshed", actor, row.connection_id, details)

@@ -308,7 +308,7 @@ async def _redrive_ours(world: World) -> object:
 
 
 async def _resolve(world: World) -> object:
-    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "why": "old"}
+    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "reason": "old"}
     return await world.dead_letters.resolve(world.dead, tenant_id=OURS, **closing)
 
 

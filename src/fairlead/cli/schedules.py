@@ -87,9 +87,9 @@ def pause(
             return Unchanged("paused already")
 
         async def act() -> None:
-            await runtime.schedules.pause(name, by=call.actor, why=reason)
+            await runtime.schedules.pause(name, by=call.actor, reason=reason)
 
-        return Change("paused", act, audit=_audit("schedule.paused", view, why=reason))
+        return Change("paused", act, audit=_audit("schedule.paused", view, reason=reason))
 
     return _change_each(call, names, find, options)
 
@@ -176,7 +176,7 @@ def schedule_record(view: ScheduleView) -> Record:
         "paused_by_program": schedule.paused,
         "paused_at": pause.at if pause else None,
         "paused_by": pause.by if pause else None,
-        "paused_why": pause.why if pause else None,
+        "pause_reason": pause.reason if pause else None,
     }
 
 

@@ -124,7 +124,7 @@ async def test_entry_that_needs_an_operator_is_abandoned_after_a_week(office: Of
     assert await office.run() == {"abandoned": 1}
     entry = await office.entry(entry_id)
     assert (entry.status, entry.resolution, entry.resolved_by) == ("abandoned", "abandoned", "fairlead")
-    assert "7 days" in (entry.resolved_why or "")
+    assert "7 days" in (entry.resolution_reason or "")
     assert await office.run() == {}
 
 
@@ -206,7 +206,7 @@ async def test_first_resolution_of_an_entry_wins(office: Office) -> None:
         if operation in ("redrive", "resolve"):
             office.fleet.dead_letters.link.on_arrival = None
             await office.fleet.dead_letters.resolve(
-                entry_id, status="manual_resolved", resolution="config_fix", by="ann", why="fixed"
+                entry_id, status="manual_resolved", resolution="config_fix", by="ann", reason="fixed"
             )
 
     office.fleet.dead_letters.link.on_arrival = a_person

@@ -178,12 +178,12 @@ async def test_catch_up_schedule_removed_from_the_code_is_coalesced_then_stopped
     (state,) = await fleet.schedule_store.schedules()
     assert state.pause is not None
     assert (
-        state.pause.why
+        state.pause.reason
         == stopped_because(state)
         == "no_handler: no worker takes kind 'scan' from queue 'default'"
     )
     assert [event.reason for event in process.emit.of(ServiceFailed)] == [
-        f"schedule 'gone' is paused: {state.pause.why}"
+        f"schedule 'gone' is paused: {state.pause.reason}"
     ]
     fired_count = len(process.emit.of(ScheduleFired))
     assert fired_count in (59, 60)  # of the first hour

@@ -53,7 +53,7 @@ async def test_a_view_tells_the_next_run_and_what_is_overdue(fleet: Fleet, sched
     assert late.overdue_s == 100
     assert late.next_run_at == late.state.now + timedelta(seconds=3500)
     assert upcoming(late.state, 3) == [late.next_run_at + timedelta(hours=n) for n in range(3)]
-    await schedules.pause("scan", by="ann", why="not now")
+    await schedules.pause("scan", by="ann", reason="not now")
     paused = await schedules.get("scan")
     assert (paused.next_run_at, paused.overdue_s, paused.state.paused) == (None, 0.0, True)
     assert len(upcoming(paused.state, 2)) == 2
@@ -69,7 +69,7 @@ async def test_invalid_schedule_hides_no_other(fleet: Fleet, schedules: Schedule
 
 async def test_run_makes_the_job_now_once_while_it_is_open(fleet: Fleet, schedules: Schedules) -> None:
     await schedules.declare([HOURLY])
-    await schedules.pause("scan", by="ann", why="not by itself")
+    await schedules.pause("scan", by="ann", reason="not by itself")
     first, second = await schedules.run("scan"), await schedules.run("scan")
     assert (first.inserted, second.inserted, second.job_id) == (True, False, first.job_id)
     (job,) = await fleet.claim()
@@ -90,12 +90,12 @@ async def test_missing_schedule_is_reported(schedules: Schedules) -> None:
         schedules.run("none"),
         schedules.remove("none"),
         schedules.resume("none"),
-        schedules.pause("none", by="ann", why="why"),
+        schedules.pause("none", by="ann", reason="upkeep"),
     ):
         with pytest.raises(NotFoundError, match=r"no schedule .* hint: ") as caught:
             await act
         assert "\x1b" not in str(caught.value)
     with pytest.raises(InvalidInputError, match="without a reason"):
-        await schedules.pause("scan", by="ann", why=" ")
+        await schedules.pause("scan", by="ann", reason=" ")
     await schedules.remove("scan")
     assert await schedules.views() == []

@@ -149,7 +149,7 @@ class PostgresDeadLetterStore:
         status: str,
         resolution: str,
         by: str,
-        why: str,
+        reason: str,
         tenant_id: str | None = None,
         last_at: datetime | None = None,
     ) -> str | None:
@@ -161,8 +161,8 @@ class PostgresDeadLetterStore:
             status=status,
             resolution=resolution,
             by=by,
-            why=why,
-            result=cancel_text(f"its dead letter was closed by {by}: {why}"),
+            reason=reason,
+            result=cancel_text(f"its dead letter was closed by {by}: {reason}"),
         )
         return (row["replay"] or "closed") if row else None
 

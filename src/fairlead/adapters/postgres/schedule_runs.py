@@ -41,8 +41,8 @@ class PostgresScheduleStore:
     async def schedules(self) -> list[ScheduleState]:
         return [_state(row) for row in await self._database.fetch(statement("schedule_list"))]
 
-    async def pause(self, name: str, by: str, why: str) -> bool:
-        return await self._changed("schedule_pause", name=name, by=by, why=why)
+    async def pause(self, name: str, by: str, reason: str) -> bool:
+        return await self._changed("schedule_pause", name=name, by=by, reason=reason)
 
     async def resume(self, name: str, *, make_up: bool) -> bool:
         return await self._changed("schedule_resume", name=name, make_up=make_up)
@@ -104,7 +104,7 @@ class PostgresScheduleStore:
 def _state(row: Row) -> ScheduleState:
     fields = with_values(row, "args")
     last_run_at, now, unhandled_s = (fields.pop(name) for name in ("last_run_at", "now", "unhandled_s"))
-    at, by, why = fields.pop("pause_at"), fields.pop("pause_by"), fields.pop("pause_why")
+    at, by, reason = fields.pop("pause_at"), fields.pop("pause_by"), fields.pop("pause_reason")
     return ScheduleState(
-        Schedule(**fields), last_run_at, now, None if at is None else Pause(at, by, why), unhandled_s
+        Schedule(**fields), last_run_at, now, None if at is None else Pause(at, by, reason), unhandled_s
     )

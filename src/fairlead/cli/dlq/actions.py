@@ -218,13 +218,13 @@ class _Closing:
             status=self.status.value,
             resolution=self.resolution.value,
             by=self.call.actor,
-            why=self.reason,
+            reason=self.reason,
             tenant_id=entry.tenant_id,
             last_at=entry.last_at,
         )
         if replay is None:
             return Unchanged(CHANGED)
-        details = {"resolution": self.resolution.value, "why": self.reason}
+        details = {"resolution": self.resolution.value, "reason": self.reason}
         return Done(f"{self.status.value}{REPLAY[replay]}", details=details)
 
 

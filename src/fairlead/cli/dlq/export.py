@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAGE = 500
 _NAMES = (
     "dead_letter_id job_id tenant provider connection_id kind queue category code reason status resolution"
-    " resolved_by resolved_why resolved_at replays first_at last_at args details history"
+    " resolved_by resolution_reason resolved_at replays first_at last_at args details history"
 )
 COLUMNS = _NAMES.split()
 

@@ -81,6 +81,6 @@ def entry_record(entry: DeadLetter) -> Record:
     return fields_of(
         entry,
         "dead_letter_id job_id tenant=tenant_id provider connection_id kind queue category code reason status"
-        " resolution resolved_by resolved_why resolved_at replays replay_job_id reauth_started_at"
+        " resolution resolved_by resolution_reason resolved_at replays replay_job_id reauth_started_at"
         " last_notice_at token_expires_at first_at last_at age_s args details history",
     )

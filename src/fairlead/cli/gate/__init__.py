@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlead.assembly.runtime import Runtime
     from fairlead.engine.ports import ConnectionKey, GateView, HolderView, PromotionView, WaiterView
 
-BUCKETS = ("name", "left", "capacity", "per second", "booked", "blocked_s")
+BUCKETS = ("name", "remaining", "capacity", "per second", "reserved", "blocked_s")
 HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_in_s")
 WAITERS = ("lease", "process", "tenant", "job", "class", "waits_s", "alive_for_s")
 CLASSES = ("class", "waiting", "p50_s", "longest_s")
@@ -121,14 +121,14 @@ def _show(call: Invocation, record: Record) -> None:
 def _view_record(view: GateView, lease_s: float) -> Record:
     """Return the gate's state as a JSON record."""
     return {
-        "slots": {"limit": view.capacity, "held": len(view.holders), "waiting": len(view.waiters)},
+        "slots": {"limit": view.capacity, "in_use": len(view.holders), "waiting": len(view.waiters)},
         "limits": [
             {
                 "name": bucket.name,
-                "left": round(bucket.level, 3),
+                "remaining": round(bucket.level, 3),
                 "capacity": bucket.capacity,
                 "per_s": round(bucket.per_s, 6),
-                "booked": bucket.reserved,
+                "reserved": bucket.reserved,
                 "blocked_s": round(bucket.blocked_s, 3),
             }
             for bucket in view.buckets

@@ -128,8 +128,8 @@ class DeadLetterProcessor:
                 await self._notify(entry, last=True)
                 await self._look_again(replace(entry, last_notice_at=now), now, notified=True)
                 return "last_notice"
-            case Abandon(why):
-                return await self._abandon(entry, why)
+            case Abandon(reason):
+                return await self._abandon(entry, reason)
             case WaitUntil() | WaitForPerson() as action:
                 again_in_s = action_in_s(action, now)
                 await self._entries.postpone(entry.dead_letter_id, again_in_s, last_at=entry.last_at)
@@ -159,13 +159,13 @@ class DeadLetterProcessor:
             notified=notified,
         )
 
-    async def _abandon(self, entry: DeadLetter, why: str) -> str:
+    async def _abandon(self, entry: DeadLetter, reason: str) -> str:
         closed = await self._entries.resolve(
             entry.dead_letter_id,
             status=DeadLetterStatus.ABANDONED.value,
             resolution=Resolution.ABANDONED.value,
             by=BY,
-            why=why,
+            reason=reason,
             last_at=entry.last_at,
         )
         return "abandoned" if closed else "closed"

@@ -84,9 +84,11 @@ class Scheduler:
             return LOOK_EVERY_S
         missed = made_without_handler(schedule.missed, state.unhandled_s, watched_s)
         if missed is None:
-            why = f"{NO_HANDLER.code}: no worker takes kind {schedule.kind!r} from queue {schedule.queue!r}"
-            await self._store.pause(schedule.name, STOPPED_BY, why)
-            self._emit(ServiceFailed("scheduler", f"schedule {schedule.name!r} is paused: {why}"))
+            reason = (
+                f"{NO_HANDLER.code}: no worker takes kind {schedule.kind!r} from queue {schedule.queue!r}"
+            )
+            await self._store.pause(schedule.name, STOPPED_BY, reason)
+            self._emit(ServiceFailed("scheduler", f"schedule {schedule.name!r} is paused: {reason}"))
             return LOOK_EVERY_S
         return await self._one_schedule(replace(state, schedule=replace(schedule, missed=missed)), session_id)
 

@@ -97,20 +97,20 @@ class Schedules:
         """Return its latest runs, the newest first, as far back as they are stored."""
         return await self._store.runs(name, limit)
 
-    async def pause(self, name: str, *, by: str, why: str) -> None:
+    async def pause(self, name: str, *, by: str, reason: str) -> None:
         """Do not fire it until `resume`, across restarts. Jobs that exist still run.
 
-        A pause that exists retains its *by* and *why*.
+        A pause that exists retains its *by* and *reason*.
 
         Raises:
             NotFoundError: There is no such schedule.
             InvalidInputError: The reason is empty.
         """
-        if not why.strip():
+        if not reason.strip():
             raise InvalidInputError(
-                "a pause without a reason", hint="say why, in words: people read it later"
+                "a pause without a reason", hint="give the reason in one sentence; operators read it later"
             )
-        if not await self._store.pause(name, safe_text(by), safe_text(why)):
+        if not await self._store.pause(name, safe_text(by), safe_text(reason)):
             raise _unknown(name)
 
     async def resume(self, name: str, *, make_up: bool = False) -> None:
@@ -163,9 +163,9 @@ def view(state: ScheduleState) -> ScheduleView:
 def stopped_because(state: ScheduleState) -> str | None:
     """Return why fairlead paused a schedule for lack of a handler; None for any other schedule."""
     pause = state.pause
-    if pause is None or pause.by != STOPPED_BY or not pause.why.startswith(NO_HANDLER.code):
+    if pause is None or pause.by != STOPPED_BY or not pause.reason.startswith(NO_HANDLER.code):
         return None
-    return pause.why
+    return pause.reason
 
 
 def upcoming(state: ScheduleState, count: int) -> list[datetime]:

@@ -36,7 +36,7 @@ class DeadLetter:
     status: str
     resolution: str | None
     resolved_by: str | None
-    resolved_why: str | None
+    resolution_reason: str | None
     resolved_at: datetime | None
     replays: int
     replay_job_id: UUID | None
@@ -133,7 +133,7 @@ class DeadLetterStore(Protocol):
         status: str,
         resolution: str,
         by: str,
-        why: str,
+        reason: str,
         tenant_id: str | None = None,
         last_at: datetime | None = None,
     ) -> str | None:

@@ -168,7 +168,7 @@ class Pause:
 
     at: datetime
     by: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class ScheduleStore(Protocol):
         """Return all schedules, by name."""
         ...
 
-    async def pause(self, name: str, by: str, why: str) -> bool:
+    async def pause(self, name: str, by: str, reason: str) -> bool:
         """Pause a schedule; return False if there is none. An existing pause stays as it is."""
         ...
 

@@ -128,9 +128,9 @@ class LastNotice:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Give it up, with *why*."""
+    """Abandon it, for *reason*."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class _NewEntry:
 # ---- closing and bounds ------------------------------------------------------------------------
 
 
-def check_closing(status: DeadLetterStatus, resolution: Resolution, by: str, why: str) -> None:
+def check_closing(status: DeadLetterStatus, resolution: Resolution, by: str, reason: str) -> None:
     """Check that an entry may be closed with this status and resolution, by an author and with a reason.
 
     Raises:
@@ -254,10 +254,10 @@ def check_closing(status: DeadLetterStatus, resolution: Resolution, by: str, why
         raise InvalidInputError(
             f"an entry is not {status} by {resolution}", hint=f"fitting resolutions: {fitting}"
         )
-    for noun, text in (("who", by), ("why", why)):
+    for noun, text in (("an author", by), ("a reason", reason)):
         if not text.strip():
             raise InvalidInputError(
-                f"a dead letter closed without saying {noun}", hint="say it: people read it later"
+                f"a dead letter closed without {noun}", hint=f"give {noun}; operators read it later"
             )
 
 

@@ -385,4 +385,6 @@ def _check_times(job: JobFields, tenant: str) -> None:
 
 def _check_reason(noun: str, reason: object) -> None:
     if not isinstance(reason, str) or not reason.strip():
-        raise InvalidInputError(f"a {noun} without a reason", hint="say why, in words: people read it later")
+        raise InvalidInputError(
+            f"a {noun} without a reason", hint="give the reason in one sentence; operators read it later"
+        )

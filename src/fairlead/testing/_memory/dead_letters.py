@@ -128,18 +128,18 @@ class MemoryDeadLetterStore(MemoryStore):
         status: str,
         resolution: str,
         by: str,
-        why: str,
+        reason: str,
         tenant_id: str | None = None,
         last_at: datetime | None = None,
     ) -> str | None:
         row = self._open_one(dead_letter_id, last_at)
         if row is None or tenant_id not in (None, row.tenant_id):
             return None
-        row.close(DeadLetterStatus(status), resolution, by, why, self.database.now)
+        row.close(DeadLetterStatus(status), resolution, by, reason, self.database.now)
         replay = self.database.jobs.get(row.replay_job_id) if row.replay_job_id else None
         if replay is None or replay.state not in OPEN or row.status is not DeadLetterStatus.ABANDONED:
             return "closed"
-        return replay.cancel(f"its dead letter was closed by {by}: {why}", self.database.now)
+        return replay.cancel(f"its dead letter was closed by {by}: {reason}", self.database.now)
 
     @statement
     def postpone(

@@ -188,7 +188,7 @@ class DeadLetterRow:
     status: DeadLetterStatus = DeadLetterStatus.PENDING_REVIEW
     resolution: str | None = None
     resolved_by: str | None = None
-    resolved_why: str | None = None
+    resolution_reason: str | None = None
     resolved_at: datetime | None = None
     replays: int = 0
     replay_job_id: UUID | None = None
@@ -200,8 +200,8 @@ class DeadLetterRow:
     def open(self) -> bool:
         return self.status is DeadLetterStatus.PENDING_REVIEW
 
-    def close(self, status: DeadLetterStatus, resolution: str, by: str, why: str, now: datetime) -> None:
+    def close(self, status: DeadLetterStatus, resolution: str, by: str, reason: str, now: datetime) -> None:
         """End as *status*."""
         self.status, self.resolution = status, resolution
-        self.resolved_by, self.resolved_why, self.resolved_at = by, why, now
+        self.resolved_by, self.resolution_reason, self.resolved_at = by, reason, now
         self.action_due_at = None

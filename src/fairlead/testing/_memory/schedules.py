@@ -45,10 +45,10 @@ class MemoryScheduleStore(MemoryStore):
         return max(0.0, (self.database.now - handled_at).total_seconds())
 
     @statement
-    def pause(self, name: str, by: str, why: str) -> bool:
+    def pause(self, name: str, by: str, reason: str) -> bool:
         row = self.database.schedules.get(name)
         if row is not None and row.pause is None:
-            row.pause = Pause(self.database.now, by, why)
+            row.pause = Pause(self.database.now, by, reason)
         return row is not None
 
     @statement

@@ -26,7 +26,7 @@ CREATE TABLE dead_letter (
     resolution text CHECK (resolution IN (
         'reauthorize', 'config_fix', 'manual_refresh', 'redrive', 'abandoned')),
     resolved_by text,
-    resolved_why text,
+    resolution_reason text,
     resolved_at timestamptz,
     replays smallint NOT NULL DEFAULT 0,
     replay_job_id uuid,

@@ -18,8 +18,8 @@ CREATE TABLE schedule (
     -- an operator's pause; `paused` is what the program declares, and each start writes it again
     pause_at timestamptz,
     pause_by text,
-    pause_why text,
-    CHECK (num_nulls(pause_at, pause_by, pause_why) IN (0, 3))
+    pause_reason text,
+    CHECK (num_nulls(pause_at, pause_by, pause_reason) IN (0, 3))
 ) WITH (fillfactor = 50);
 GRANT SELECT, INSERT, UPDATE, DELETE ON schedule TO fairlead_engine;
 

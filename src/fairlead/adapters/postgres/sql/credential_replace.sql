@@ -32,7 +32,7 @@ ended AS (
 healed AS (
     UPDATE dead_letter SET
         status = 'auto_resolved', resolution = 'reauthorize', resolved_by = :actor,
-        resolved_why = 'the connection was given a new grant', resolved_at = now(), action_due_at = NULL
+        resolution_reason = 'the connection was given a new grant', resolved_at = now(), action_due_at = NULL
     FROM moved
     WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.tenant_id = moved.tenant_id
         AND dead_letter.status = 'pending_review' AND dead_letter.kind = 'token.refresh'

@@ -67,7 +67,7 @@ named AS (
 healed AS (
     UPDATE dead_letter SET
         status = 'auto_resolved', resolution = 'manual_refresh', resolved_by = 'fairlead',
-        resolved_why = 'the token was refreshed', resolved_at = now(), action_due_at = NULL
+        resolution_reason = 'the token was refreshed', resolved_at = now(), action_due_at = NULL
     FROM settled
     WHERE dead_letter.connection_id = settled.connection_id AND dead_letter.status = 'pending_review'
         AND dead_letter.kind = 'token.refresh'

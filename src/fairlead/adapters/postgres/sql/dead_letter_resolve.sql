@@ -1,13 +1,13 @@
 -- dead_letter_resolve: close an open entry with resolution, actor and reason (Q9); abandoning it ends its replay, too (R55).
 -- Takes   dead_letter_id, tenant_id (the one it must be of; NULL: any), last_at (as it was read; NULL: whenever it died
---         last), status, resolution, by, why, result (of the replay)
+--         last), status, resolution, by, reason, result (of the replay)
 -- Returns replay (NULL: none is ended; cancelled, or running as in job_cancel), or no row if the entry is closed already,
 --         not there, or has died again
 -- Locks   the entry's row, and that of its replay
 -- Needs   the primary keys
 WITH closed AS (
     UPDATE dead_letter SET
-        status = :status, resolution = :resolution, resolved_by = :by, resolved_why = :why, resolved_at = now(),
+        status = :status, resolution = :resolution, resolved_by = :by, resolution_reason = :reason, resolved_at = now(),
         action_due_at = NULL
     WHERE dead_letter_id = :dead_letter_id AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id)
         AND status = 'pending_review' AND last_at = coalesce(:last_at::timestamptz, last_at)

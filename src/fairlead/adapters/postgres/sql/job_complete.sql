@@ -14,7 +14,7 @@ WITH done AS (
 healed AS (
     UPDATE dead_letter SET
         status = 'auto_resolved', resolution = 'redrive', resolved_by = 'fairlead',
-        resolved_why = 'its replay succeeded', resolved_at = now(), action_due_at = NULL
+        resolution_reason = 'its replay succeeded', resolved_at = now(), action_due_at = NULL
     FROM done
     WHERE dead_letter_id = done.replay_of AND replay_job_id = done.job_id AND status = 'pending_review'
 ),
