@@ -116,7 +116,7 @@ def _report(error: Exception, out: Output) -> int:
         out.say("nothing was changed")
         return Exit.FAILED
     if isinstance(error, PermissionError):
-        out.error(f"{error.filename}: {error.strerror}", hint="check owner and mode", code=FORBIDDEN.code)
+        out.error(f"{error.filename}: {error.strerror}", hint=FORBIDDEN.hint, code=FORBIDDEN.code)
         return Exit.FORBIDDEN
     return _report_bug(error, out)
 

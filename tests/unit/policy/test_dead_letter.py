@@ -233,7 +233,7 @@ def test_which_resolution_fits_which_status(status: str, fitting: set[str]) -> N
 
 @pytest.mark.parametrize(("by", "reason"), [("", "x"), ("ana", ""), ("ana", " \n"), (" ", "x")])
 def test_an_entry_is_closed_only_with_an_author_and_a_reason(by: str, reason: str) -> None:
-    with pytest.raises(InvalidInputError, match="without an? (author|reason)"):
+    with pytest.raises(InvalidInputError, match=r"without an? (author|reason)"):
         check_closing(DeadLetterStatus.ABANDONED, Resolution.ABANDONED, by, reason)
 
 

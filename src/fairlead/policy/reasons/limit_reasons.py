@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.policy.reasons.reason import refusal
 
-RATE = refusal("rate", "A rate limit has no room for the call.", "call again after `retry_after_s`")
+RATE = refusal("rate", "The rate limit allows no further call now.", "call again after `retry_after_s`")
 SLOT = refusal("slot", "All slots of the connection are in use.", "call again after `retry_after_s`")
 QUOTA = refusal(
     "quota", "The tenant uses as many slots as its quota allows.", "call again after `retry_after_s`"
@@ -17,17 +17,17 @@ BREAKER = refusal(
 RECOVERY = refusal(
     "recovery",
     "Redis lost its state, so slots and bulk operations from before may still be in use.",
-    "wait until the recovery ends",
+    "wait for one lease (30 s by default); `fairlead gate doctor` shows the state of Redis",
 )
 OUTAGE = refusal(
     "outage",
     "Redis is unavailable, and this connection sends nothing without it.",
-    "check REDIS_URL with `fairlead doctor`",
+    "check Redis and its address with `fairlead doctor`",
 )
 ISOLATED = refusal(
     "isolated",
     "An operator stopped the calls of this connection, provider or installation.",
-    "see `fairlead gate overrides`",
+    "find the override with `fairlead gate overrides`, and end it with `fairlead gate breaker reset`",
 )
 RAPID = refusal(
     "rapid",

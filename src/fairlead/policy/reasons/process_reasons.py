@@ -21,7 +21,7 @@ RESOLVER = refusal(
 )
 PROXY = refusal(
     "proxy",
-    "The proxy cannot be reached or refuses its password.",
+    "The proxy cannot be reached or refuses the password.",
     "check HTTPS_PROXY, and that this host can reach the proxy",
 )
 POOL = refusal(
@@ -29,4 +29,8 @@ POOL = refusal(
     "No connection of the pool became free in time.",
     "run fewer calls at once in this process, or start another one",
 )
-FORBIDDEN = refusal("forbidden", "The process may not use a file.", "check owner and mode")
+FORBIDDEN = refusal(
+    "forbidden",
+    "The process lacks the permission for a file.",
+    "give the user of the process access to the file with `chown` or `chmod`",
+)

@@ -26,7 +26,7 @@ ACCOUNT_GONE = end(
 )
 FATAL_PHRASE = end(
     "fatal_phrase",
-    "The provider refused the grant by a text that the profile lists.",
+    "The provider refused the grant with a phrase that the profile lists as fatal.",
     "send your customer the link of `fairlead connections reauthorize`",
 )
 UNRECOGNISED = end(
@@ -35,9 +35,15 @@ UNRECOGNISED = end(
     "add the code to `errors` of your profile",
 )
 BACKED_OFF = wait(
-    "backed_off", "A refresh of this connection failed and its retry waits.", "wait for `retry_after_s`"
+    "backed_off",
+    "A refresh of this connection failed and its retry waits.",
+    "wait for `retry_after_s`, then call again",
 )
-BUSY = wait("busy", "Other requests lock the rows that guard the token endpoint.", "wait for `retry_after_s`")
+BUSY = wait(
+    "busy",
+    "Other transactions hold the locks of the token endpoint's rows.",
+    "wait for `retry_after_s`, then call again",
+)
 JOURNAL_UNAVAILABLE = refusal(
     "journal_unavailable",
     "The journal cannot store a token response, so none is requested.",
