@@ -63,15 +63,15 @@ async def test_random_histories_with_losses(url: str) -> None:
 class GrantsAtOnce(SharedGate):
     """After a loss whoever asks gets a slot, though others may hold theirs still."""
 
-    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
-        return LocalGate._take(self, ask, now_us)
+    def _take_slot(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
+        return LocalGate._take_slot(self, ask, now_us)
 
 
 class KnowsNobodyAgain(SharedGate):
     """After a loss nobody has the slot back that he holds."""
 
-    def _renewed(self, renewal: Renewal) -> Lease:
-        return LocalGate._renewed(self, renewal)
+    def _renew(self, renewal: Renewal) -> Lease:
+        return LocalGate._renew(self, renewal)
 
 
 @pytest.mark.slow
@@ -90,19 +90,19 @@ async def test_a_mistake_after_a_loss_is_found(mistake: type[SharedGate], server
 class HandsOnAtOnce(SharedGate):
     """After a loss who stands in line is handed what seems free, though others may hold it still."""
 
-    def _hand_over(self, domain: Domain, pool: Pool) -> None:
-        LocalGate._hand_over(self, domain, pool)
+    def _grant_waiting(self, domain: Domain, pool: Pool) -> None:
+        LocalGate._grant_waiting(self, domain, pool)
 
 
 class KeepsPlaces(SharedGate):
     """Who is refused after a loss stays in the line in which he stood."""
 
-    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
+    def _take_slot(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
         if ask.plan.pool is None or ask.holder is None:
-            return super()._take(ask, now_us)
+            return super()._take_slot(ask, now_us)
         waiting = self._pool(ask.plan.domain, ask.plan.pool).waiting
         place = waiting.get(ask.holder)
-        answer = super()._take(ask, now_us)
+        answer = super()._take_slot(ask, now_us)
         if place is not None and isinstance(answer, GateRefusal) and answer.by is RefusedBy.RECOVERY:
             waiting[ask.holder] = place
         return answer

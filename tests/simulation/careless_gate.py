@@ -40,14 +40,14 @@ class SlotsOfEach(SharedGate):
 class EverybodyProbes(SharedGate):
     """While one call decides about a breaker, so may the next."""
 
-    def _judge_breaker(self, ask: AdmitRequest, now_us: int) -> GateRefusal | Pass | None:
+    def _decide_breaker(self, ask: AdmitRequest, now_us: int) -> GateRefusal | Pass | None:
         rule = ask.plan.breaker
         if rule is not None:
             key = (ask.plan.domain, rule.key)
             known = self._breakers.get(key)
             if known is not None and known.mode is Mode.HALF_OPEN:
                 self._breakers[key] = replace(known, mode=Mode.OPEN, until_us=now_us)
-        return super()._judge_breaker(ask, now_us)
+        return super()._decide_breaker(ask, now_us)
 
 
 def redis_of(gate: type[SharedGate]) -> type[SimRedis]:
@@ -73,21 +73,21 @@ class LocalGate(SharedGate):
 class LeasesByLocalClock(LocalGate):
     """When a lease of a slot ends is for the clock of who asks; all else goes by the server's."""
 
-    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
+    def _take_slot(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
         with self.by_local_clock() as local_us:
-            return super()._take(ask, local_us)
+            return super()._take_slot(ask, local_us)
 
     def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
         with self.by_local_clock():
             return super()._pool(domain, limit)
 
-    def _hand_over(self, domain: Domain, pool: Pool) -> None:
+    def _grant_waiting(self, domain: Domain, pool: Pool) -> None:
         with self.by_local_clock():
-            super()._hand_over(domain, pool)
+            super()._grant_waiting(domain, pool)
 
-    def _renewed(self, renewal: Renewal) -> Lease:
+    def _renew(self, renewal: Renewal) -> Lease:
         with self.by_local_clock():
-            return super()._renewed(renewal)
+            return super()._renew(renewal)
 
 
 class RefillsByLocalClock(LocalGate):

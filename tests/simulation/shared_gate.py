@@ -24,15 +24,15 @@ class SharedGate(LocalGate):
         self._grants_from_us = grants_from_us
         self.expired: Callable[[Holder, str, int], None] = lambda holder, key, until_us: None
 
-    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
+    def _take_slot(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
         if ask.plan.pool is not None and now_us < self._grants_from_us and not self._holds(ask):
-            self._leave(ask)
+            self._cancel_wait(ask)
             return GateRefusal(RefusedBy.RECOVERY, (self._grants_from_us - now_us) / MICRO)
-        return super()._take(ask, now_us)
+        return super()._take_slot(ask, now_us)
 
-    def _hand_over(self, domain: Domain, pool: Pool) -> None:
+    def _grant_waiting(self, domain: Domain, pool: Pool) -> None:
         if self._now_us() >= self._grants_from_us:
-            super()._hand_over(domain, pool)
+            super()._grant_waiting(domain, pool)
 
     def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
         known, now_us = self._pools.get((domain, limit.key)), self._now_us()
@@ -49,13 +49,13 @@ class SharedGate(LocalGate):
             return False
         return ask.holder in self._pool(plan.domain, plan.pool).leases
 
-    def _renewed(self, renewal: Renewal) -> Lease:
+    def _renew(self, renewal: Renewal) -> Lease:
         learning = renewal.had_slot and self._now_us() < self._grants_from_us
-        return super()._renewed(replace(renewal, adopt=True) if learning else renewal)
+        return super()._renew(replace(renewal, adopt=True) if learning else renewal)
 
     def renewed(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """``renew``, for callers that cannot wait."""
-        return [self._renewed(renewal) for renewal in renewals]
+        return [self._renew(renewal) for renewal in renewals]
 
     def cancelled(self, ask: AdmitRequest) -> bool:
         """``cancel``, for callers that cannot wait."""
