@@ -341,5 +341,5 @@ async def test_a_running_call_gives_up_the_turn_that_it_did_not_need(
     await clock.advance(0.5)
     assert isinstance(await process.gate.admit(waits), Admitted)
     await back(process)
-    assert [bucket.booked for _, _, bucket in store.gate.buckets()] == [0]
+    assert [bucket.reserved for _, _, bucket in store.gate.buckets()] == [0]
     assert await process.gate.renew([kept(waits)]) == [Lease.ACTIVE]

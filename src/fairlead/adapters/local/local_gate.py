@@ -100,7 +100,7 @@ class LocalGate:
         """Drop all reservations, because no call will redeem them."""
         for key, reservations in self._reservations.items():
             for _, cost in reservations:
-                self._buckets[key] = buckets.unbooked(self._buckets[key], cost)
+                self._buckets[key] = buckets.cancel_reservation(self._buckets[key], cost)
             reservations.clear()
 
     def _limit_count(self) -> int:
@@ -112,8 +112,8 @@ class LocalGate:
         self._reservations = defaultdict(
             dict, {key: reservations for key, reservations in self._reservations.items() if reservations}
         )
-        _drop(self._buckets, lambda bucket: buckets.idle(bucket, now_us))
-        _drop(self._breakers, lambda breaker: breakers.idle(breaker, now_us))
+        _drop(self._buckets, lambda bucket: buckets.is_idle(bucket, now_us))
+        _drop(self._breakers, lambda breaker: breakers.is_idle(breaker, now_us))
         _drop(self._pools, lambda pool: not pool.leases.until_us and not pool.waiting)
         _drop(self._quotas, lambda quota: not quota.until_us)
         self._fences = {key: fence for key, fence in self._fences.items() if key in self._pools}
@@ -154,9 +154,9 @@ class LocalGate:
         if rule is None:
             return None
         key = (request.plan.domain, rule.key)
-        breaker = breakers.in_time(self._breakers.get(key, breakers.NEW), rule, now_us)
+        breaker = breakers.clamp_to_clock(self._breakers.get(key, breakers.NEW), rule, now_us)
         self._breakers[key] = breaker
-        decision = breakers.judge(breaker, rule, now_us, int(request.call_s * MICRO))
+        decision = breakers.admit(breaker, rule, now_us, int(request.call_s * MICRO))
         return GateRefusal(RefusedBy.BREAKER, decision / MICRO) if isinstance(decision, int) else decision
 
     def _decide_buckets(self, request: AdmitRequest, costs: Sequence[int], now_us: int) -> AdmitResult | None:
@@ -181,7 +181,7 @@ class LocalGate:
         """Reserve *costs* in the plan's buckets, for a call at *due_us*."""
         for index, cost in enumerate(costs):
             key = (request.plan.domain, request.plan.buckets[index].key)
-            self._buckets[key] = buckets.booked(self._bucket(request.plan, index), cost)
+            self._buckets[key] = buckets.reserve(self._bucket(request.plan, index), cost)
             self._reservations[key][request.reservation_id, cost] = due_us + REDEEM_US
 
     def _redeem(self, request: AdmitRequest, costs: Sequence[int], now_us: int) -> bool | Reserved:
@@ -244,7 +244,7 @@ class LocalGate:
         self, request: AdmitRequest, costs: Sequence[int], fence: int, *, redeemed: bool, probe: int
     ) -> Admitted:
         """Take *costs* from the plan's buckets, and return the admission."""
-        spend = buckets.redeemed if redeemed else buckets.spent
+        spend = buckets.redeem if redeemed else buckets.spend
         sent = []
         for index, cost in enumerate(costs):
             key = (request.plan.domain, request.plan.buckets[index].key)
@@ -259,10 +259,10 @@ class LocalGate:
         """Correct one bucket by the real cost and by what the response said about the limit."""
         bucket = self._bucket(plan, index)
         refund = release.refund_micro(index)
-        bucket = buckets.settled(bucket, refund)
+        bucket = buckets.settle(bucket, refund)
         observation = release.observed.get(index)
         if observation is not None:
-            bucket = buckets.observed(
+            bucket = buckets.observe(
                 bucket,
                 None if observation.remaining is None else round(observation.remaining * MICRO),
                 release.admitted.sent[index] + max(0, -refund),  # the response includes the extra cost
@@ -270,7 +270,7 @@ class LocalGate:
                 rate=None if observation.per_s is None else max(1, int(observation.per_s * MICRO)),
             )
             if observation.wait_s is not None:
-                bucket = buckets.penalised(bucket, now_us + round(observation.wait_s * MICRO))
+                bucket = buckets.penalise(bucket, now_us + round(observation.wait_s * MICRO))
             if observation.held_s is not None:
                 bucket = buckets.block(bucket, now_us + round(observation.held_s * MICRO))
         self._buckets[plan.domain, plan.buckets[index].key] = bucket
@@ -282,7 +282,7 @@ class LocalGate:
             return None, False
         key = (plan.domain, rule.key)
         old = self._breakers.get(key, breakers.NEW)
-        new = breakers.recorded(
+        new = breakers.record(
             old, rule, release.health, now_us, probe=release.admitted.probe, reporter=release.reporter
         )
         self._breakers[key] = new
@@ -331,15 +331,15 @@ class LocalGate:
         limit: BucketLimit = plan.buckets[index]
         key = (plan.domain, limit.key)
         now_us = self._now_us()
-        bucket = self._buckets.get(key) or buckets.born(limit, self._birth_us, full=full)
+        bucket = self._buckets.get(key) or buckets.new_bucket(limit, self._birth_us, full=full)
         reservations = self._reservations_of(plan, index)
         if bucket.at_us > now_us:  # the clock was set back: the reservations move with it
             for reservation in reservations:
                 reservations[reservation] -= bucket.at_us - now_us
         for reservation in [key for key, until_us in reservations.items() if until_us < now_us]:
             del reservations[reservation]
-            bucket = buckets.unbooked(bucket, reservation[1])
-        bucket = self._buckets[key] = buckets.refilled(bucket, limit, now_us, self._birth_us)
+            bucket = buckets.cancel_reservation(bucket, reservation[1])
+        bucket = self._buckets[key] = buckets.refill(bucket, limit, now_us, self._birth_us)
         return bucket
 
     def _reservations_of(self, plan: Plan, index: int) -> _Reservations:
@@ -358,7 +358,7 @@ class LocalGate:
         """Give reserved *costs* back to the plan's buckets."""
         for index, cost in enumerate(costs):
             key = (plan.domain, plan.buckets[index].key)
-            self._buckets[key] = buckets.unbooked(self._buckets[key], cost)
+            self._buckets[key] = buckets.cancel_reservation(self._buckets[key], cost)
 
     def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
         pool = self._pools.setdefault((domain, limit.key), Pool(limit))

@@ -309,7 +309,7 @@ class DegradedGate:
         """Yield what each bucket spent and has not regained, as the release of a call that used it."""
         for domain, key, bucket in self.gate.buckets():
             spent = bucket.sent - self._reported[domain, key]
-            owed = min(spent, bucket.capacity - bucket.level - bucket.booked)
+            owed = min(spent, bucket.capacity - bucket.level - bucket.reserved)
             limit = self._limits.get((domain, key))
             if owed > 0 and limit is not None:
                 nothing = Admitted(Plan(domain, buckets=(limit,)), None, 0, 0, (0,), (0.0,))

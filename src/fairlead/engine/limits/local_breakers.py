@@ -65,7 +65,7 @@ class LocalBreakers:
         return self._gate.admit(request) if entry is None else self._admit_by_breaker(entry, rule, request)
 
     async def _admit_by_breaker(self, entry: _Entry, rule: BreakerRule, request: AdmitRequest) -> AdmitResult:
-        decision = policy.judge(entry.breaker, _short(rule), self._now_us(), int(request.call_s * MICRO))
+        decision = policy.admit(entry.breaker, _short(rule), self._now_us(), int(request.call_s * MICRO))
         if isinstance(decision, int):
             return GateRefusal(RefusedBy.BREAKER, decision / MICRO)
         entry.breaker = decision.next_state
@@ -147,7 +147,7 @@ class LocalBreakers:
         self, entry: _Entry, rule: BreakerRule, health: DestinationHealth, probe: int
     ) -> float | None:
         previous, now_us = entry.breaker, self._now_us()
-        entry.breaker = current = policy.recorded(previous, _short(rule), health, now_us, probe=probe)
+        entry.breaker = current = policy.record(previous, _short(rule), health, now_us, probe=probe)
         if probe:
             entry.probe = None
         opened = current.times_opened > previous.times_opened
