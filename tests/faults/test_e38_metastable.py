@@ -118,7 +118,7 @@ def _no_breaker(fl: Fairlead) -> None:
 
 
 def _no_budget(fl: Fairlead) -> None:
-    fl.runtime.gate.call_admitter._retries.takes_retry = lambda *_: True  # type: ignore[method-assign]
+    fl.runtime.gate.call_admitter._retries.take_retry = lambda *_: True  # type: ignore[method-assign]
 
 
 _ABLATIONS = {"no_breaker": _no_breaker, "no_budget": _no_budget}

@@ -139,7 +139,7 @@ class NoBudget(RetryBudget):
     def may_retry(self, connection: Hashable) -> bool:
         return True
 
-    def takes_retry(self, connection: Hashable, now_s: float) -> bool:
+    def take_retry(self, connection: Hashable, now_s: float) -> bool:
         return True
 
 

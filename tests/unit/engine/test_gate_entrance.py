@@ -10,7 +10,7 @@ import pytest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import LimitExceededError
 from fairlead.events import TenantThrottled
-from fairlead.policy.limits.refusal_throttle import MOST_REFUSED
+from fairlead.policy.limits.refusal_throttle import MAX_REFUSED
 from tests.support.entrances import ConnectionUnderTest, settled, started_task
 
 
@@ -24,7 +24,7 @@ async def test_100_rapid_requests_of_one_tenant_flagged_and_throttled() -> None:
     calls, until = ConnectionUnderTest(settings={"concurrency_limit": 1}), asyncio.Event()
     holder = started_task(calls.call(until))
     await settled()
-    for _ in range(MOST_REFUSED):
+    for _ in range(MAX_REFUSED):
         assert (await refused(calls)).reason == "slot"
     assert calls.told.of(TenantThrottled) == [TenantThrottled("acme", "stripe", 100)]
     throttled = await refused(calls)
@@ -52,7 +52,7 @@ async def test_99_of_them_are_served_as_ever() -> None:
     calls, until = ConnectionUnderTest(settings={"concurrency_limit": 1}), asyncio.Event()
     holder = started_task(calls.call(until))
     await settled()
-    for _ in range(MOST_REFUSED - 1):
+    for _ in range(MAX_REFUSED - 1):
         await refused(calls)
     until.set()
     await holder

@@ -136,13 +136,13 @@ def test_an_orphan_is_timed_and_never_early() -> None:
 def test_a_bucket_may_give_its_burst_and_its_rate() -> None:
     spends = [(0, 5 * MICRO), *((second * MICRO, 2 * MICRO) for second in range(1, 10))]
     verdict = verify_bucket_log(spends, capacity=5 * MICRO, rate=2 * MICRO)
-    assert (verdict.calls, verdict.spent, verdict.most_over, verdict.violation) == (10, 23.0, 0.0, "")
+    assert (verdict.calls, verdict.spent, verdict.max_excess, verdict.violation) == (10, 23.0, 0.0, "")
 
 
 def test_excess_of_a_micro_unit_is_found() -> None:
     verdict = verify_bucket_log([(0, 5 * MICRO), (MICRO, 2 * MICRO + 1)], capacity=5 * MICRO, rate=2 * MICRO)
     assert verdict.violation
-    assert verdict.most_over == pytest.approx(1e-6)
+    assert verdict.max_excess == pytest.approx(1e-6)
 
 
 def test_a_clock_that_is_set_back_gives_nothing() -> None:
@@ -174,5 +174,5 @@ def test_single_replay_agrees_with_all_windows(
         default=0,
     )
     verdict = verify_bucket_log(spends, capacity=capacity, rate=rate)
-    assert verdict.most_over == max(0, over) / MICRO / MICRO
+    assert verdict.max_excess == max(0, over) / MICRO / MICRO
     assert bool(verdict.violation) == (over > 0)

@@ -130,7 +130,7 @@ class Upstream:
         ]
         return LimitCheck(
             arrived=self.arrived,
-            over_units=max((verdict.most_over for verdict in verdicts), default=0.0),
+            over_units=max((verdict.max_excess for verdict in verdicts), default=0.0),
             allowed_units=bucket.per_s * (self.lag_s + max_admission_s),
             most_in_flight=self.most,
             slots=self.load.slots,

@@ -138,20 +138,20 @@ class CallAdmitter:
         if not retry:
             admission = await self._limited(request, entry, call, connection, job)
             if admission.plan is not None:
-                self._retries.note_first(key, self._clock.monotonic())
+                self._retries.count_first_attempt(key, self._clock.monotonic())
             return self._counted(admission, request, retry=False)
-        self._retries.count(key, retry=True)
+        self._retries.start(key, retry=True)
         try:
             admission = await self._limited(request, entry, call, connection, job)
         except BaseException:
-            self._retries.uncount(key, retry=True)
+            self._retries.end(key, retry=True)
             raise
         return self._counted(admission, request, retry=True)
 
     def _counted(self, admission: AdmittedCall, request: CallRequest, *, retry: bool) -> AdmittedCall:
         """Count a call in flight, until `_finish`."""
         admission.call, admission.retry = request, retry
-        self._retries.count(request.key)
+        self._retries.start(request.key)
         return admission
 
     async def _limited(
@@ -236,16 +236,16 @@ class CallAdmitter:
             self._reserved_costs[entry.reservation_id, request.operation] = entry.costs
         if refused.reason in _QUEUE_REASONS:
             _record_wait(began_mono)
-        if self._throttle.refused(entry.tenant, self._clock.monotonic()):
-            self._emit(TenantThrottled(entry.tenant, entry.provider, self._throttle.most))
+        if self._throttle.record_refusal(entry.tenant, self._clock.monotonic()):
+            self._emit(TenantThrottled(entry.tenant, entry.provider, self._throttle.max_refused))
 
     def _finish(self, admission: AdmittedCall) -> None:
         """Undo the counts of a call that has ended, and record what its response says."""
         request, plan, connection = admission.call, admission.plan, admission.connection
         assert request is not None
-        self._retries.uncount(request.key)
+        self._retries.end(request.key)
         if admission.retry:
-            self._retries.uncount(request.key, retry=True)
+            self._retries.end(request.key, retry=True)
         if plan is None or connection is None:
             return
         for limit in admission.ignored:
@@ -285,7 +285,7 @@ class CallAdmitter:
         A retried job makes many calls, each for the first time, so only an explicit retry is paced.
         """
         if request.retry:
-            return self._retries.takes_retry(request.key, now_mono)
+            return self._retries.take_retry(request.key, now_mono)
         return self._retries.may_retry(request.key)
 
     def _emit_observed(self, entry: AdmissionRequest, refused: LimitExceededError) -> None:

@@ -245,7 +245,7 @@ class DegradedGate:
         age_s = self.now_mono() - self.since_mono
         if self.storeless:
             return shared if share.processes == 1 or age_s >= HEARD_S else 0
-        if share.processes == 1 and share.steady:
+        if share.processes == 1 and share.is_steady:
             return shared
         if age_s < pool.lease_s * OWN_SHARE:
             return initial

@@ -2,8 +2,8 @@
 
     000f3c...9a . 1795334 . 0199...-process . 0199...-job . gid://shopify/BulkOperation/1
 
-It names one lease, not the operation or the job: a place that was lost and given on is another lease, so an
-old token reaches nothing. It is no secret, and is worth nothing without the connection.
+It names one lease, not the operation or the job. A slot that was lost and granted again has another lease, so an
+old token has no effect. It is no secret, because it is of no use without the connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fairlead.policy.limits.pool import Holder
 
 UNTIED = "bulk:"
-"""What the process of a holder begins with where the process may end before the lease."""
+"""The prefix of a holder's process if its lease may outlive the process."""
 _FORM = re.compile(
     r"([0-9a-f]{16})\.([0-9]{1,17})\.([!-\-/-~]{1,64})\.([!-\-/-~]{0,64})\.([!-~]{0,200})", re.ASCII
 )
@@ -23,7 +23,7 @@ _RUNNING = re.compile(r"[!-~]{1,200}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class BulkToken:
-    """*running_id*: the vendor's name of the operation that runs in this place; empty where none does."""
+    """The parts of a token. *running_id*: the provider's id of the operation in this slot; empty if none runs."""
 
     lease_id: int
     fence: int
@@ -40,7 +40,7 @@ class BulkToken:
 
 
 def parse_token(text: str) -> BulkToken | None:
-    """Parse *text*; None if it is no token."""
+    """Return the token that *text* spells, or None if it spells none."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None

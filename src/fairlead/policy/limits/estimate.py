@@ -1,8 +1,8 @@
-"""What a call will cost, where its caller does not say: what calls of its operation cost before (G2).
+"""The expected cost of a call whose caller states none, from earlier calls of its operation. Spec: G2.
 
-A vendor takes what it thinks a query may cost before it runs it, and gives back what was not used: so the
-estimate is of the former where the response states it, else of the latter. It rises at once and falls slowly: a
-call that costs more than was thought is refused, one that costs less is only paid back later.
+Some providers charge the most that a query may cost before they run it, and refund the rest. If the response
+states that charge, it is what is estimated here, else the final cost. An estimate rises at once and falls slowly,
+because a call above its estimate is refused, while one below it is only refunded later.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 FALLS_BY = 0.2
-"""Of the difference, with each answer that cost less."""
+"""The share of the difference by which an estimate falls after a cheaper call."""
 UNKNOWN = 1.0
-_MOST_KNOWN = 10_000
+"""Units that a call of an unknown operation is expected to cost."""
+_MAX_OPERATIONS = 10_000
 _NOTHING: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
 class CostEstimates:
-    """Units by operation and limit, in this process.
+    """The expected cost in units, by operation and limit, in this process.
 
     >>> costs = CostEstimates()
     >>> costs.of("products"), costs.record("products", "points", 100.0), costs.of("products")
@@ -40,7 +41,7 @@ class CostEstimates:
             return
         costs = self._costs.get(operation)
         if costs is None:
-            if len(self._costs) >= _MOST_KNOWN:
+            if len(self._costs) >= _MAX_OPERATIONS:
                 self._costs.clear()
             costs = self._costs[operation] = {}
         previous = costs.get(limit)

@@ -1,11 +1,11 @@
 """Overrides: manual changes of the gate in an emergency. Spec: G6, G8, G12.
 
-    isolated   calls are refused, before anything else
-    disabled   no limit is applied; taken back at once, or for a growing share of the connections
-    degraded   each process keeps to its share of the limits, although Redis answers
+    isolated   calls are refused, before any other check
+    disabled   no limit is applied; ended at once, or step by step for a growing share of the connections
+    degraded   each process uses its share of the limits, although Redis is available
 
-A switch reaches one connection, one provider or everything. Where several reach a call, isolated rules over
-disabled, and that over degraded.
+An override covers one connection, one provider or everything. If several cover a call, isolated has precedence
+over disabled, and disabled over degraded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_REASON_BYTES = 500
 
 
 class OverrideKind(StrEnum):
-    """What is switched."""
+    """What an override changes."""
 
     ISOLATED = "isolated"
     DISABLED = "disabled"
@@ -33,7 +33,7 @@ class OverrideKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OverrideScope:
-    """What is switched as one: all of it, what is of *provider*, or one connection of *tenant* there."""
+    """The calls that an override covers: all, those of *provider*, or those of one connection of *tenant* there."""
 
     tenant: str | None = None
     provider: str | None = None
@@ -48,7 +48,7 @@ class OverrideScope:
         names = (self.tenant is not None, self.provider is not None, self.account is not None)
         if names not in ((False, False, False), (False, True, False), (True, True, True)):
             raise InvalidInputError(
-                "a switch reaches everything, one provider, or one connection",
+                "an override covers everything, one provider, or one connection",
                 tenant=self.tenant,
                 hint="name the provider, or tenant, provider and account",
             )
@@ -79,7 +79,7 @@ class OverrideScope:
 EVERYTHING = OverrideScope()
 
 Names = tuple[str, str, str]
-"""Tenant, provider and account; "" where a reach names none."""
+"""Tenant, provider and account; "" for each that a scope does not name."""
 
 
 def scopes_covering(tenant: str, provider: str, account: str) -> tuple[Names, Names, Names]:
@@ -114,5 +114,7 @@ def check_reason(reason: str) -> str:
         InvalidInputError: It is empty or too long.
     """
     if not reason.strip():
-        raise InvalidInputError("a switch without a reason", hint="say why: whoever meets it asks")
+        raise InvalidInputError(
+            "an override without a reason", hint="give the reason in one sentence; operators read it later"
+        )
     return check_label("reason", reason, MAX_REASON_BYTES)

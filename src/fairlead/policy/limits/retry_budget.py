@@ -1,8 +1,11 @@
-"""Retries may never become the load: a budget per connection (G7, R33, P10; failsafe-go's budget).
+"""A budget of retries for each connection, so that retries never become the load (as in failsafe-go).
 
-What is in flight says nothing where calls fail at once: there each retry is over before the next one asks.
-So the retries that a call makes by itself are held to a share of the calls sent, too: in each second to so
-much of those of the second before that any three seconds hold at most a fifth.
+Two bounds apply. At most a fifth of the calls in flight are retries. That bound is no help if calls fail at once,
+since each retry is over before the next one starts. So automatic retries of a second are also bounded by a share
+of the first attempts of the second before. The share is so small that retries are at most a fifth of the calls
+in any three seconds.
+
+Spec: G7, R33, P10.
 """
 
 from __future__ import annotations
@@ -11,9 +14,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 SHARE = 0.2
+"""The largest share of retries among the calls in flight."""
 PACE_SHARE = 0.15
+"""Automatic retries in a second, as a share of the first attempts of the second before."""
 FLOOR = 3
-_MOST_KNOWN = 50_000
+"""Retries that are always allowed, by either bound."""
+_MAX_CONNECTIONS = 50_000
 
 
 def may_retry(in_flight: int, retries_in_flight: int) -> bool:
@@ -29,16 +35,19 @@ def may_retry(in_flight: int, retries_in_flight: int) -> bool:
 
 @dataclass(slots=True)
 class Pace:
-    """First tries and retries of one connection, by the second."""
+    """The first attempts and automatic retries of one connection in the present second."""
 
     second: int = 0
+    """The present second, as a whole number of the monotonic clock."""
     calls: int = 0
-    """First tries of this second, and of the one *before*."""
+    """First attempts of this second."""
     calls_before: int = 0
+    """First attempts of the second before."""
     retries: int = 0
+    """Automatic retries of this second."""
 
-    def at(self, now_mono: float) -> Pace:
-        """Return itself, advanced to *now_mono*."""
+    def advance(self, now_mono: float) -> Pace:
+        """Move to the second of *now_mono*, and return itself."""
         second = int(now_mono)
         if second > self.second:
             self.calls_before = self.calls if second == self.second + 1 else 0
@@ -47,14 +56,14 @@ class Pace:
 
     @property
     def may_retry(self) -> bool:
-        """Return whether one more retry fits into this second; three always do."""
+        """True if one more automatic retry fits into this second; three always do."""
         return self.retries < max(FLOOR, PACE_SHARE * self.calls_before)
 
 
 class RetryBudget:
-    """What is in flight by connection, and what was sent lately, in this process.
+    """The calls and retries in flight by connection, and the recent pace of each, in this process.
 
-    A retry counts from before it asks for admission: those that ask at the same time share one budget.
+    A retry counts from before it requests admission, so retries that request it at the same time share one budget.
     """
 
     def __init__(self) -> None:
@@ -66,33 +75,33 @@ class RetryBudget:
         """Return whether one more retry fits beside the calls in flight."""
         return may_retry(self._calls.get(connection, 0), self._retries.get(connection, 0))
 
-    def takes_retry(self, connection: Hashable, now_mono: float) -> bool:
-        """Count a retry that a call makes by itself; return False if it does not fit."""
+    def take_retry(self, connection: Hashable, now_mono: float) -> bool:
+        """Count an automatic retry if it fits into both bounds; return whether it does."""
         pace = self._pace(connection, now_mono)
         if not (pace.may_retry and self.may_retry(connection)):
             return False
         pace.retries += 1
         return True
 
-    def note_first(self, connection: Hashable, now_mono: float) -> None:
-        """Count the first attempt of a call."""
+    def count_first_attempt(self, connection: Hashable, now_mono: float) -> None:
+        """Count the first attempt of a call in its second."""
         self._pace(connection, now_mono).calls += 1
 
     def _pace(self, connection: Hashable, now_mono: float) -> Pace:
         pace = self._paces.get(connection)
         if pace is None:
-            if len(self._paces) >= _MOST_KNOWN:
+            if len(self._paces) >= _MAX_CONNECTIONS:
                 self._paces.clear()
             pace = self._paces[connection] = Pace(int(now_mono))
-        return pace.at(now_mono)
+        return pace.advance(now_mono)
 
-    def count(self, connection: Hashable, *, retry: bool = False) -> None:
-        """Count an admitted call, or with *retry* a retry, until it ends."""
+    def start(self, connection: Hashable, *, retry: bool = False) -> None:
+        """Count a call, or with *retry* a retry, as in flight until `end`."""
         counts = self._retries if retry else self._calls
         counts[connection] = counts.get(connection, 0) + 1
 
-    def uncount(self, connection: Hashable, *, retry: bool = False) -> None:
-        """End the count of a call."""
+    def end(self, connection: Hashable, *, retry: bool = False) -> None:
+        """Count the call or retry as in flight no more."""
         counts = self._retries if retry else self._calls
         remaining = counts[connection] - 1
         if remaining:

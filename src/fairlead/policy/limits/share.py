@@ -1,4 +1,4 @@
-"""What one process may do alone: its share of each limit, so that the fleet keeps to the whole (R27)."""
+"""The share of each limit that one process uses without Redis, so that the fleet stays within the whole. Spec: R27."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from dataclasses import dataclass, field, replace
 from fairlead.policy.limits.limit import BucketLimit, Plan, PoolLimit
 
 NOTHING_UNITS, NOTHING_PER_S = 0.001, 1e-6
-"""The least that a bucket may hold and regain."""
+"""A capacity in units and a refill rate for a process without a share: too small for any call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one of *processes*. *rank*, from 0, is its place in an order that all of them know.
+    """The share of one process.
 
-    *steady*: there were never more of them during the last lease, so no other process holds a slot of that
-    time.
+    Attributes:
+        processes: How many processes share the limits.
+        rank: The place of this process, from 0, in an order that all of them know.
+        is_steady: There were never more processes during the last lease, so no other process holds a slot from
+            that time.
     """
 
     processes: int
     rank: int
-    steady: bool = field(default=False, compare=False)
+    is_steady: bool = field(default=False, compare=False)
 
     def slots(self, capacity: int) -> int:
-        """Return the whole slots of *capacity*; the first ranks get what does not divide.
+        """Return this process's whole slots of *capacity*; the first ranks get the remainder.
 
         >>> [Share(3, rank).slots(5) for rank in range(3)]
         [2, 2, 1]
@@ -31,7 +34,9 @@ class Share:
         return capacity // self.processes + (self.rank < capacity % self.processes)
 
     def bucket(self, limit: BucketLimit) -> BucketLimit:
-        """Return the share of *limit*: at least one call at once, so that the last ranks may have none.
+        """Return this process's share of *limit*.
+
+        A share holds at least one unit, so with more processes than units the last ranks have none.
 
         >>> [Share(3, rank).bucket(BucketLimit("b", 2, 10)).per_s for rank in range(3)]
         [5.0, 5.0, 1e-06]

@@ -123,7 +123,7 @@ class RequestLog:
         spends = ((round(arrival.begun_mono * MICRO), MICRO) for arrival in self.of(account))
         return verify_bucket_log(
             spends, capacity=round(capacity * MICRO), rate=round(per_s * MICRO)
-        ).most_over
+        ).max_excess
 
     def _sum(self, account: str | None, event: str) -> int:
         return sum(
