@@ -40,17 +40,24 @@ async def stripe() -> AsyncIterator[StripeApi]:
         yield api
 
 
-def fairlead_for(url: str, servers: Endpoints, database: DatabaseSettings, folder: Path) -> Fairlead:
-    """One that knows a vendor at *url*."""
+def environment_for(
+    url: str, servers: Endpoints, database: DatabaseSettings, folder: Path
+) -> tuple[dict[str, str], Path]:
+    """Return the environment and the settings file of a program that calls a vendor at *url*."""
     file = folder / "fairlead.toml"
     file.write_text(SETTINGS.format(home=folder / "home", prefix=f"e2e-{token_hex(6)}", url=url))
-    known = {
+    environment = {
         "DATABASE_URL": database.dsn,
         "REDIS_URL": servers.redis_url,
         "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
         "FAIRLEAD_DATABASE__SCHEMA_NAME": database.schema or "",
     }
-    return Fairlead(load({name: value for name, value in known.items() if value}, file))
+    return {name: value for name, value in environment.items() if value}, file
+
+
+def fairlead_for(url: str, servers: Endpoints, database: DatabaseSettings, folder: Path) -> Fairlead:
+    """Return a Fairlead that knows a vendor at *url*."""
+    return Fairlead(load(*environment_for(url, servers, database, folder)))
 
 
 @pytest.fixture

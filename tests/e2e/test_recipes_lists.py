@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,30 +16,37 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.events import CallAttempted, Event
 from fairlead.testing.api.hubspot import HubSpotApi
 from fairlead.testing.api.stripe import StripeApi
-from tests.e2e.test_client import fairlead_for
+from tests.e2e.test_client import environment_for
 from tests.support.pages import Page
 
 pytestmark = pytest.mark.slow
 
 
-def blocks(**known: object) -> dict[str, Any]:
-    """What the Python blocks of the page on lists and batches define."""
-    found: dict[str, Any] = {**known}
-    for block in Page("how-to/lists-and-batches.md").take("python"):
-        exec(block, found)
-    return found
+@pytest.fixture
+def run_block(
+    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, int], dict[str, Any]]:
+    """Run a Python block of the page, by its number, for a vendor at a URL; return the names that it defines."""
+
+    def run(url: str, number: int) -> dict[str, Any]:
+        environment, file = environment_for(url, servers, database_settings, tmp_path)
+        for name, value in {**environment, "FAIRLEAD_CONFIG": str(file)}.items():
+            monkeypatch.setenv(name, value)
+        names: dict[str, Any] = {}
+        exec(Page("how-to/lists-and-batches.md").take("python")[number], names)
+        return names
+
+    return run
 
 
 async def test_the_page_on_lists_and_batches_runs_as_it_stands(
-    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
+    run_block: Callable[[str, int], dict[str, Any]],
 ) -> None:
-    seen = set[str]()
     async with StripeApi(per_s=1000, endpoint_per_s=1000) as stripe:
-        fl = fairlead_for(stripe.url, servers, database_settings, tmp_path)
-        page = blocks(fl=fl, seen=seen)
-        async with fl:
+        page = run_block(stripe.url, 0)
+        async with page["fl"] as fl:
             await _worked_off(fl, page)
-    assert len(seen) == 60
+    assert len(page["seen"]) == 60
 
 
 async def _worked_off(fl: Fairlead, page: dict[str, Any]) -> None:
@@ -53,7 +61,7 @@ async def _worked_off(fl: Fairlead, page: dict[str, Any]) -> None:
 
 
 async def test_of_a_batch_only_what_failed_is_sent_again(
-    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
+    run_block: Callable[[str, int], dict[str, Any]],
 ) -> None:
     busy = {
         "name": "busy",
@@ -65,9 +73,8 @@ async def test_of_a_batch_only_what_failed_is_sent_again(
     settings = {"patterns": [{**busy, "category": "transient_rate_limit"}]}
     async with AsyncExitStack() as stack:
         hubspot = await stack.enter_async_context(HubSpotApi())
-        fl = fairlead_for(hubspot.url, servers, database_settings, tmp_path)
-        page = blocks(fl=fl, seen=set())
-        await stack.enter_async_context(fl)
+        page = run_block(hubspot.url, 1)
+        fl = await stack.enter_async_context(page["fl"])
         await fl.connections.upsert(
             "acme", "hubspot", access_token="t", refresh_token="r", expires_in_s=1800, settings=settings
         )
