@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from fairlead._core.clock import Clock
 from fairlead.engine.base.background_refresh import BackgroundRefresh
 from fairlead.engine.base.database_outage import MAX_STALE_S, UNRESPONSIVE_AFTER_S, DatabaseOutage
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.errors import DependencyUnavailableError, NotFoundError
+from fairlead.engine.ports import Connection, ConnectionKey, connection_not_found
+from fairlead.errors import DependencyUnavailableError
 from fairlead.events import Emit, ServedStale
 
 FRESH_S = 5.0
@@ -73,12 +73,7 @@ class ConnectionCache:
         connection = await self._outage.query(self._read(key), needed=needed)
         if connection is None:
             self._entries.pop(key, None)
-            raise NotFoundError(
-                f"there is no connection {key.account!r}",
-                tenant=key.tenant,
-                provider=key.provider,
-                hint="connect the account with `fairlead connections add`",
-            )
+            raise connection_not_found(key)
         if len(self._entries) >= _MAX_ENTRIES:
             self._entries.clear()
         self._entries[key] = (now_mono, connection)

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from fairlead.engine.ports.audit import AuditRecord, AuditStore
 from fairlead.engine.ports.caller_jobs import CallerJobs
-from fairlead.engine.ports.connection import Connection, ConnectionKey, LearnedSlots, Sealed, SettingsChange
+from fairlead.engine.ports.connection import (
+    CONNECT_HINT,
+    Connection,
+    ConnectionKey,
+    LearnedSlots,
+    Sealed,
+    SettingsChange,
+    connection_not_found,
+)
 from fairlead.engine.ports.credentials import (
     Claim,
     Credential,

@@ -9,6 +9,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from fairlead.engine.ports.values import Json
+from fairlead.errors import NotFoundError
+
+CONNECT_HINT = "connect the account with `fairlead connections add`"
 
 
 class ConnectionKey(NamedTuple):
@@ -17,6 +20,13 @@ class ConnectionKey(NamedTuple):
     tenant: str
     provider: str
     account: str = "default"
+
+
+def connection_not_found(key: ConnectionKey, *, hint: str = CONNECT_HINT) -> NotFoundError:
+    """Return the error for a connection that does not exist."""
+    return NotFoundError(
+        f"there is no connection {key.account!r}", tenant=key.tenant, provider=key.provider, hint=hint
+    )
 
 
 @dataclass(frozen=True, slots=True)

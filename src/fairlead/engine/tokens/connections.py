@@ -20,6 +20,7 @@ from fairlead.engine.ports import (
     NewCredential,
     SealContext,
     SettingsChange,
+    connection_not_found,
 )
 from fairlead.engine.tokens.connection_grant import Grant, check_connection_settings, check_secrets
 from fairlead.engine.tokens.connection_view import ConnectionView, view
@@ -33,7 +34,7 @@ from fairlead.engine.tokens.sealed_endpoints import (
 from fairlead.engine.tokens.sealed_records import CredentialSecrets, decode_secrets, encode_secrets
 from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.engine.tokens.settle import given_lifetime
-from fairlead.errors import CredentialUnreadableError, InvalidInputError, NotFoundError, SupersededError
+from fairlead.errors import CredentialUnreadableError, InvalidInputError, SupersededError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.text.names import check_customer, check_name, check_tenant, shown
 from fairlead.policy.tokens.token import TokenSet
@@ -295,9 +296,7 @@ class Connections:
     async def _read(self, key: ConnectionKey) -> Credential:
         credential = await self._deps.store.read(key)
         if credential is None:
-            raise NotFoundError(
-                f"there is no connection {key.account!r}", tenant=key.tenant, provider=key.provider
-            )
+            raise connection_not_found(key)
         return credential
 
     def _superseded(self, key: ConnectionKey) -> SupersededError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fairlead.engine.base.background_refresh import BackgroundRefresh
 from fairlead.engine.base.database_outage import MAX_STALE_S, UNRESPONSIVE_AFTER_S, DatabaseOutage
-from fairlead.engine.ports import ConnectionKey, Credential
+from fairlead.engine.ports import CONNECT_HINT, ConnectionKey, Credential, connection_not_found
 from fairlead.engine.tokens.coordinator import Coordinator
 from fairlead.engine.tokens.deps import FreshToken, RefreshDeps, error_of, profile_of
 from fairlead.engine.tokens.settle import Settler
@@ -173,14 +173,12 @@ class TokenReader:
         keys = [credential.connection.key for credential in credentials]
         provider = nearest(key.provider, {other.provider for other in keys})
         account = nearest(key.account, [other.account for other in keys if other.provider == key.provider])
-        hint = "connect the account with `fairlead connections add`"
+        hint = CONNECT_HINT
         if account is not None:
             hint = f"did you mean the account {shown(account)}? If not, {hint}"
         elif provider is not None and provider != key.provider:
             hint = f"did you mean the provider {shown(provider)}? If not, {hint}"
-        return NotFoundError(
-            f"there is no connection {key.account!r}", tenant=key.tenant, provider=key.provider, hint=hint
-        )
+        return connection_not_found(key, hint=hint)
 
 
 def _lead_s(credential: Credential) -> float | None:
