@@ -1,7 +1,8 @@
 """The report of the demo: the issuer's ledger and the database, compared with the promises.
 
-The ledger records what the provider saw. A burnt token is explained only if the killed process had that refresh in
-flight when it died.
+The ledger records what the provider saw. A token is *burnt* if its connection lost every valid
+refresh token by the fault of the client. That is explained only if the killed process was refreshing the connection
+when it died.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class DemoJudge:
         recovery = self.run.recovery
         return recovery.in_flight | {key for key in self.lost() if key in recovery.suspects}
 
-    def had_in_flight(self, provider: str, connection: str) -> bool:
+    def was_refreshed_at_kill(self, provider: str, connection: str) -> bool:
         """Return whether the killed worker was refreshing this connection when it died."""
         return any(
             key.provider == provider and f"{key.tenant}-{key.account}" == connection
@@ -168,7 +169,7 @@ class DemoJudge:
         return [
             burn
             for burn in self.verdict.burns
-            if burn in outside or not self.had_in_flight(burn.provider, burn.connection)
+            if burn in outside or not self.was_refreshed_at_kill(burn.provider, burn.connection)
         ]
 
     def presented_too_often(self) -> list[GenerationCount]:
@@ -181,7 +182,7 @@ class DemoJudge:
 
     def _unread_refusals(self, count: GenerationCount) -> int:
         from_mono, to_mono = self.window
-        return self.had_in_flight(count.provider, count.connection) * sum(
+        return self.was_refreshed_at_kill(count.provider, count.connection) * sum(
             (post.provider, post.connection, post.generation)
             == (count.provider, count.connection, count.generation)
             and post.kind == "refused"

@@ -109,7 +109,7 @@ class History:
                 answered_failures=sum(post.answered_failure for post in posts),
                 unrotated=sum(post.unrotated for post in posts),
                 replays=len(replays),
-                replays_allowed=sum(allowed and not _is_outcome_known(post) for post, allowed in replays),
+                replays_allowed=sum(allowed and not _leaves_token_valid(post) for post, allowed in replays),
                 replays_forbidden=sum(not allowed for _, allowed in replays),
                 overlaps=_overlaps(posts),
             )
@@ -123,8 +123,8 @@ class History:
             if first is not None:
                 allowed = not refused and not has_checked and self._may_replay(first, post)
                 replays.append((post, allowed))
-                has_checked = has_checked or (allowed and self._strict and not _is_outcome_known(post))
-            elif not _is_outcome_known(post):
+                has_checked = has_checked or (allowed and self._strict and not _leaves_token_valid(post))
+            elif not _leaves_token_valid(post):
                 first = post
             refused = refused or (post.kind == "refused" and post.delivered)
         return replays
@@ -224,8 +224,11 @@ class History:
         )
 
 
-def _is_outcome_known(post: Post) -> bool:
-    """Return whether the response said that the refresh token is unchanged."""
+def _leaves_token_valid(post: Post) -> bool:
+    """Return whether the response to *post* says that its refresh token is still valid.
+
+    Such a post may be repeated, so the next one is no replay.
+    """
     return post.answered_failure or post.unrotated
 
 
