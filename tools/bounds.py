@@ -203,7 +203,7 @@ WAITS = (
     ),
     (
         "a revocation", "the provider", f"{DEADLINE_S:g} s",
-        "`no answer`; it is revoked here all the same",
+        "`no response`; it is revoked here all the same",
     ),
     (
         "the end of a process", "refreshes in flight",

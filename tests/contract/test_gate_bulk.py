@@ -144,7 +144,7 @@ async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> 
             operation.rejection_code(RawResponse(200, body={"data": {"bulkOperationRunQuery": begun}}))
             is None
         )
-        with pytest.raises(InvalidInputError, match="id that the vendor's answer has"):
+        with pytest.raises(InvalidInputError, match="id in the provider's response"):
             operation.started("not a name")
 
 

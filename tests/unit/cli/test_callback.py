@@ -32,7 +32,7 @@ async def test_callback_accepts_one_answer_with_its_state() -> None:
         reply = await fetch(good)
         assert (reply.status, reply.headers["cache-control"]) == (200, "no-store")
         assert "the-state" not in reply.body.decode()
-        assert "the terminal says whether it was taken" in reply.body.decode(), "iss is judged later"
+        assert "the terminal says whether it was accepted" in reply.body.decode(), "iss is judged later"
         assert await waiting == {"state": "the-state", "code": "c"}
         assert (await fetch(good.replace("code=c", "code=d"))).status == 410
 

@@ -160,11 +160,11 @@ class ForwardedResponse:
                 await self._forward(pipeline, call)
         except TimeoutError:
             self._raised = _dropped(
-                call, "the answer was not read within the call's deadline", call_reasons.TIMEOUT.code
+                call, "the response was not read within the call's deadline", call_reasons.TIMEOUT.code
             )
         except asyncio.CancelledError:  # only by aclose: the reader's task is not cancelled
             self._raised = _dropped(
-                call, "the answer was dropped: its client was closed", call_reasons.CLOSED.code
+                call, "the response was dropped because its client was closed", call_reasons.CLOSED.code
             )
         except BaseException as error:  # noqa: BLE001 (the reader raises it)
             self._raised = error

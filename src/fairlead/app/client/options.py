@@ -111,7 +111,7 @@ _ELSEWHERE = {
     "files": "give the body as `content`, with its Content-Type among the headers",
     "auth": "leave it out: the credential of the connection is added",
     "cookies": "give them in the headers, as Cookie",
-    "follow_redirects": "leave it out: redirects are not followed; call the address that answers",
+    "follow_redirects": "leave it out: redirects are not followed; call the final URL",
     "extensions": "leave it out: calls have none",
 }
 """Options of other libraries, and what to use instead."""

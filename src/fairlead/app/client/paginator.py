@@ -68,7 +68,7 @@ class Paginator:
 
     A page that cannot be read ends the list early. With ``graceful_termination``, `partial` is true then,
     `error` says why, and `cursor` is a JSON value with which ``paginate(..., cursor=...)`` continues. With
-    ``requeue_job`` the reason is raised and the job runs again later. A lack of time burns no attempt if a
+    ``requeue_job`` the reason is raised and the job runs again later. A lack of time uses up no attempt if a
     page was processed in this run. The next run continues behind the last processed page: earlier items are
     not returned again, and `is_resumed` is true. A handler that collects items and uses them at the end would
     then have only some of them, so you must choose this mode in the call.

@@ -54,7 +54,7 @@ class Response:
             ResponseDecodingError: It is not JSON.
         """
         if self._result.raw_response.text is not None:
-            raise self._unreadable("the answer is no JSON", call_reasons.NOT_JSON.code)
+            raise self._unreadable("the response is not JSON", call_reasons.NOT_JSON.code)
         return self._result.raw_response.body
 
     @cached_property
@@ -68,9 +68,7 @@ class Response:
             declared = declared_codec(self._result.response.headers)
             return read_xml(self.content if declared is None else text_of(self.content, declared))
         except InvalidXmlError as error:
-            raise self._unreadable(
-                f"the answer cannot be read as XML: {error}", call_reasons.NOT_XML.code
-            ) from None
+            raise self._unreadable(f"the response is not XML: {error}", call_reasons.NOT_XML.code) from None
 
     @property
     def data(self) -> Any:

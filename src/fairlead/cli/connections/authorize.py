@@ -14,7 +14,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, connection_key, parse_pairs
 from fairlead.cli.kit.output import Record, record_of
-from fairlead.errors import InvalidConfigError, InvalidInputError, NotFoundError
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.tokens.consent import is_loopback
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def authorize(
     redirect_uri: Redirect = USUAL_REDIRECT,
     timeout: Wait = 300.0,
 ) -> Exit | None:
-    """Connect an account by its owner's consent: prints the page to open, and waits for the answer.
+    """Connect an account by its owner's consent: prints the page to open, and waits for the response.
 
     Uses the authorization code flow with PKCE and a one-time state. Needs client_id (and client_secret) of
     your app in the settings.
@@ -89,9 +89,11 @@ def reauthorize(
     key = connection_key(tenant, provider, account)
 
     async def work(runtime: Runtime) -> Record:
+        from fairlead.engine.ports import connection_not_found
+
         credential = await runtime.credentials.read(key)
         if credential is None:
-            raise NotFoundError(f"there is no connection {account!r}", tenant=tenant, provider=provider)
+            raise connection_not_found(key)
         connection = credential.connection
         if link:
             return {"link": _link(runtime, key, connection.connection_id)}

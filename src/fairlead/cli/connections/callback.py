@@ -20,10 +20,10 @@ MAX_FIELDS = 32
 READ_TIMEOUT_S = 10.0
 
 _PAGES = {
-    200: "The answer has come. Close this window: the terminal says whether it was taken.",
-    400: "This answer belongs to another consent. Nothing was changed.",
+    200: "The response has arrived. Close this window: the terminal says whether it was accepted.",
+    400: "This response belongs to another consent. Nothing was changed.",
     404: "There is nothing here.",
-    410: "This consent has been answered already.",
+    410: "A response to this consent has arrived already.",
 }
 _HEADERS = (
     "Content-Type: text/plain; charset=utf-8",

@@ -14,7 +14,7 @@ class LineTooLongError(Exception):
     """A line is longer than *longest_bytes*."""
 
     def __init__(self, longest_bytes: int) -> None:
-        super().__init__(f"a line of the answer is longer than {longest_bytes} bytes")
+        super().__init__(f"a line of the response is longer than {longest_bytes} bytes")
 
 
 async def lines_of(

@@ -108,7 +108,7 @@ class BulkOperation:
                 "the name of a bulk operation is not acceptable",
                 tenant=self._key.tenant,
                 provider=self._key.provider,
-                hint="give the id that the vendor's answer has, 1 to 200 visible characters",
+                hint="give the id in the provider's response, 1 to 200 visible characters",
             )
         self._token = replace(self._token, running_id=running_id)
 

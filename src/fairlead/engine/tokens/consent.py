@@ -217,18 +217,20 @@ class Consents:
     def _checked_code(self, consent: Consent, profile: Profile, answer: Mapping[str, str]) -> Secret:
         key, state = consent.key, answer.get("state", "").encode("utf-8", "replace")
         if not hmac.compare_digest(state, consent.state.reveal().encode()):
-            raise _input(key, "the answer's state is not that which was sent: it belongs to another consent")
+            raise _input(
+                key, "the state of the response is not the one that was sent: it belongs to another consent"
+            )
         if consent in self._answered:
-            raise _input(key, "this consent was answered before")
+            raise _input(key, "a response to this consent was received before")
         self._answered.add(consent)
         if answered_by_another(profile, consent.endpoint, answer.get("iss")):
-            raise _input(key, "the answer is not of the provider that was asked (iss)")
+            raise _input(key, "the response is from another provider than the one that was asked (iss)")
         if "error" in answer:
             raise _input(key, "the customer or the provider declined")
         if names_another(profile, consent.endpoint, answer.get(profile.account.callback_param or "")):
-            raise _input(key, "the answer is for another account than the one that was asked for")
+            raise _input(key, "the response is for another account than the requested one")
         if not answer.get("code"):
-            raise _input(key, "the answer holds no code")
+            raise _input(key, "the response has no code")
         return Secret(answer["code"])
 
     def _granted(
@@ -240,7 +242,7 @@ class Consents:
     ) -> outcomes.Granted:
         if isinstance(response, NoResponse):
             kind = OutcomeUnknownError if response.sent else NotSentError
-            raise _failed(consent.key, kind, f"no answer: {response.why}")
+            raise _failed(consent.key, kind, f"no response: {response.why}")
         answer = parse_answer(response.status, response.headers, response.body)
         outcome = outcomes.classify_answer(profile, answer, lifetime_s=lifetime_s)
         match outcome:

@@ -42,7 +42,7 @@ async def end_grant(
     except FairleadError as refused:
         return f"not asked: {refused.message}"
     if isinstance(answer, NoResponse):
-        return f"no answer: {answer.why}"
+        return f"no response: {answer.why}"
     return CONFIRMED if answer.status < 300 else f"answered {answer.status}"
 
 

@@ -81,7 +81,7 @@ def decode_answer(plain: bytes) -> tuple[int, dict[str, list[str]], bytes]:
         record = json.loads(plain)
         return record["status"], record["headers"], base64.b64decode(record["body"])
     except (KeyError, TypeError, ValueError):
-        raise CredentialUnreadableError("a journal entry opens but holds no answer") from None
+        raise CredentialUnreadableError("a journal entry opens but holds no response") from None
 
 
 def _plain(secret: Secret | None) -> str | None:

@@ -40,7 +40,7 @@ def classify_no_response(kind: str, *, sent: bool, why: str, rules: Rules, hurri
     may_retry = category.transient and rules.max_retries > 0
     return Verdict(
         Result.FAILED,
-        f"no answer: {kind}",
+        f"no response: {kind}",
         Step.STATUS,
         why,
         category=category,

@@ -183,7 +183,7 @@ def outcome_of_exception(
 ) -> Retry | Snooze:
     """Return the outcome of an exception that left a handler.
 
-    These are waits, which burn no attempt, and not failures:
+    These are waits, which use up no attempt, and not failures:
 
     - A refusal by fairlead that names a time (cool-down, a refresh in progress, an open breaker): nothing was
       sent. The wait is spread by up to 10 %, unless the job has a reservation. The same holds for a result that

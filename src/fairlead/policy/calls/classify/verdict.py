@@ -69,7 +69,7 @@ class Verdict:
         code: The stable code: the provider's own, or ``http_404``.
         strategy: How to continue; after a partial failure it concerns ``items_to_retry`` alone.
         max_attempts: Attempts after the first.
-        takes_slot: Whether the refusal was about calls in flight.
+        takes_slot: Whether too many calls in flight were the cause, so that a retry needs a slot of its own.
         hint_s: The wait that the server asked for, as ``strategy.delay_s`` expects it.
         daily: The limit is a day's, so the wait may be 24 h.
         scope, limit: The limit that refused the call; None: none did.
@@ -108,4 +108,4 @@ class Verdict:
         return tuple(item for item in self.failed_items if item.category.transient)
 
 
-DONE = Verdict(Result.OK, "status 2xx", Step.STATUS, "the answer tells of no failure")
+DONE = Verdict(Result.OK, "status 2xx", Step.STATUS, "the response reports no failure")
