@@ -1,4 +1,8 @@
-"""``fairlead init``: make a commented settings file and a master key, which only their owner can read."""
+"""``fairlead init``: make a commented settings file and a master key, which only their owner can read.
+
+It does not use `cli.kit.changes`: before it has run there is no database, so no runtime and no audit trail.
+Existing files are kept, so there is nothing to confirm.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,11 @@ app = single()
 USUAL_FILE = Path("fairlead.toml")
 
 HEAD = """\
-# Settings of fairlead. A line like `#name = value` shows a default; where it shows "", the comment says it.
-# Take the "#" away to change it.
-# The environment rules over this file: FAIRLEAD_WORKER__CONCURRENCY=8 sets [worker] concurrency;
+# Settings of fairlead. A line like `#name = value` shows a default; where it shows "", the comment gives it.
+# Remove the "#" to change it.
+# The environment takes precedence over this file: FAIRLEAD_WORKER__CONCURRENCY=8 sets [worker] concurrency;
 # DATABASE_URL, REDIS_URL, LOG_LEVEL and LOG_FORMAT are understood as everywhere.
-# `fairlead config show --origin` tells what counts, `fairlead doctor` whether it works.
+# `fairlead config show --origin` shows the values in effect, `fairlead doctor` checks whether they work.
 """
 
 EXAMPLE = """\
@@ -115,7 +119,7 @@ class _FileErrors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, PermissionError):
             raise InvalidConfigError(
-                f"{self._path} cannot be written: {error.strerror}", hint="choose another place"
+                f"{self._path} cannot be written: {error.strerror}", hint="choose another path"
             ) from None
 
 

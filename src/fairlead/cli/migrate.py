@@ -1,4 +1,8 @@
-"""``fairlead migrate``: bring the database to this version, or show what is missing."""
+"""``fairlead migrate``: bring the database to this version, or show what is missing.
+
+It does not use `cli.kit.changes`: a runtime refuses to start on an older schema, and the audit trail is one of
+the tables that a migration may create. The table of applied migrations is the record.
+"""
 
 from __future__ import annotations
 

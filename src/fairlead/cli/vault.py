@@ -1,4 +1,9 @@
-"""``fairlead vault``: the master key, the data it seals, and its rotation. Spec: T9."""
+"""``fairlead vault``: the master key, the data it seals, and its rotation. Spec: T9.
+
+`rotate-key` does not use `cli.kit.changes`, except for the audit record: a rotation resumes where it stopped, needs
+no confirmation because no data is lost, and its exit code depends on the records that remain. `add-key` changes
+a file of this host and needs no runtime.
+"""
 
 from __future__ import annotations
 

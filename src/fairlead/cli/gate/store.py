@@ -1,4 +1,8 @@
-"""``fairlead gate memory``, ``orphans`` and ``doctor``: the gate's store in Redis. Spec: G9, G12."""
+"""``fairlead gate memory``, ``orphans`` and ``doctor``: the gate's store in Redis. Spec: G9, G12.
+
+`orphans --recover` asks, acts and records by itself instead of by `cli.kit.changes.change_each`: all leases are watched
+in one interval and released through one connection to each server, not one by one.
+"""
 
 from __future__ import annotations
 
