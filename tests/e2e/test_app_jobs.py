@@ -219,7 +219,7 @@ async def test_modules_with_handlers_are_imported_when_it_opens(
 
     async with at_work(fl):
         assert await fl.result(await fl.enqueue("hello", tenant="acme"), timeout_s=20) == "hello"
-        with pytest.raises(InvalidConfigError, match="open already"):
+        with pytest.raises(InvalidConfigError, match="already open"):
             await fl.__aenter__()
 
 

@@ -33,14 +33,14 @@ async def rented(bare: Shell, servers: Endpoints, migrated_url: str) -> AsyncIte
 async def test_without_roles_migrate_doctor_and_status_say_that_row_security_is_off(rented: Shell) -> None:
     migrated = await rented("migrate")
     assert migrated.code == 0
-    assert "row security is off" in migrated.err
+    assert "row-level security is off" in migrated.err
     assert "have an administrator run CREATE ROLE fairlead_tenant_" in migrated.err
 
     checks = {row["check"]: row for row in (await rented("doctor", "--json")).rows}
     assert (checks["row security"]["status"], checks["database role"]["status"]) == ("warn", "ok")
-    assert checks["row security"]["detail"].startswith("row security is off")
+    assert checks["row security"]["detail"].startswith("row-level security is off")
 
     status = await rented("status", "--json")
     assert status.record["row_security"] == "off"
     assert not any("row security" in problem for problem in status.record["problems"])  # roles are optional
-    assert "row security is off" in (await rented("status")).err
+    assert "row-level security is off" in (await rented("status")).err

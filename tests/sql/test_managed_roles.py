@@ -119,7 +119,7 @@ async def test_without_roles_row_security_is_off_until_the_printed_sql_was_run(
     await Migrator(managed.settings).apply()
     told = row_security_check((await server_facts(managed.settings)).wall)
     assert told.status == "warn"
-    assert told.detail.startswith("row security is off: there is no role fairlead_tenant_")
+    assert told.detail.startswith("row-level security is off: there is no role fairlead_tenant_")
     assert told.hint is not None
     printed, _, then = told.hint.removeprefix("have an administrator run ").rpartition("; then ")
     assert then == "run `fairlead migrate`"

@@ -280,7 +280,7 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     settings = settings_of(await fresh_database(login(new_cluster.database_url, "shopkeeper")))
     await Migrator(settings).apply()
     told = row_security_check((await server_facts(settings)).wall)
-    assert told.detail.startswith("row security is off: there is no role fairlead_tenant")
+    assert told.detail.startswith("row-level security is off: there is no role fairlead_tenant")
     database = await Database.open(settings)
     assert not database.row_security_enabled
     await a_day_of_work(database)

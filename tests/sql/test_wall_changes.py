@@ -42,7 +42,7 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
     assert not await database.refresh_row_security()
     database.report_row_security(told)
     both = await database.for_tenants(OURS).fetch(WHOSE)
-    assert both == [(OURS,), (THEIRS,)], "only the statements keep tenants apart"
+    assert both == [(OURS,), (THEIRS,)], "only the statements separate tenants"
     await run(database, "CALL row_security_enable()")
     assert await database.for_tenants(OURS).fetch(WHOSE) == [(OURS,)]
     async with database.for_tenants(OURS).transaction() as transaction:

@@ -164,7 +164,9 @@ def _group(request: JobRequest, declared: Declared | None, args: Mapping[str, An
         check_name("account", request.account, tenant=request.tenant)
         if request.provider is None:
             hint = "give the provider, too: `account` names one of the accounts that a tenant has there"
-            raise InvalidInputError("an account without a provider", tenant=request.tenant, hint=hint)
+            raise InvalidInputError(
+                "the job has an account and no provider", tenant=request.tenant, hint=hint
+            )
     if request.group is not None:
         return request.group
     of_kind = declared.group if declared else None
@@ -178,7 +180,7 @@ def _tags(request: JobRequest) -> tuple[str, ...]:
         return request.tags
     if isinstance(request.tags, str):  # else each of its letters would be one
         hint = f"give a list: tags=[{shown(request.tags)}]"
-        raise InvalidInputError("tags are given as one text", tenant=request.tenant, hint=hint)
+        raise InvalidInputError("tags is one text, not a list", tenant=request.tenant, hint=hint)
     if isinstance(request.tags, Mapping) or not isinstance(request.tags, Iterable):
         message = f"tags are {shown(request.tags)}, no list"
         raise InvalidInputError(message, tenant=request.tenant, hint='give a list of texts: tags=["import"]')

@@ -58,7 +58,7 @@ class Lifecycle(JobRegistry):
 
     async def __aenter__(self) -> Self:
         if self._runtime is not None or self._memory is not None:
-            raise InvalidConfigError("this Fairlead is open already", hint="open it once, and share it")
+            raise InvalidConfigError("this Fairlead is already open", hint="open it once, and share it")
         self.load_modules()
         self._threads = Threads()
         self._runtime = await Runtime.open(self._config, self.handlers, self._subscribers, self.schedules)
@@ -115,7 +115,7 @@ class Lifecycle(JobRegistry):
     def _use_memory_stores(self, memory: Stores | None) -> None:
         """Use these stores for `fairlead.testing`; None ends that."""
         if memory is not None and (self._runtime is not None or self._memory is not None):
-            raise InvalidConfigError("this Fairlead is open already", hint="open it once, and share it")
+            raise InvalidConfigError("this Fairlead is already open", hint="open it once, and share it")
         self._memory = memory
         self._close_threads()
         if memory is not None:
@@ -141,7 +141,7 @@ class Lifecycle(JobRegistry):
     def _check_in_time(self, declaration: str) -> None:
         if self._runtime is not None or self._memory is not None:
             hint = "declare it before; name its module in include=[...] of the Fairlead"
-            raise InvalidConfigError(f"{declaration} comes too late: this Fairlead is open", hint=hint)
+            raise InvalidConfigError(f"{declaration} is too late: this Fairlead is open", hint=hint)
 
     def _close_threads(self) -> None:
         if self._threads is not None:

@@ -143,7 +143,7 @@ class JobRegistry(ABC):
 
     def _check_free(self, kind: str) -> None:
         if kind in self._functions or is_internal_kind(kind):
-            raise InvalidConfigError(f"kind {kind!r} is taken", hint="choose another name")
+            raise InvalidConfigError(f"kind {kind!r} is already declared", hint="choose another name")
         self._check_in_time(f"kind {kind!r}")
 
     # ---- schedules -----------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class JobRegistry(ABC):
         """
         self._check_in_time(f"schedule {name!r}")
         if name in self._schedules:
-            raise InvalidConfigError(f"schedule {name!r} is taken", hint="name one of them otherwise")
+            raise InvalidConfigError(f"schedule {name!r} is taken", hint="give one of them another name")
         declared = kind if isinstance(kind, JobFunction) else self._functions.get(kind)
         level = priority if priority is not None else declared.priority if declared else "normal"
         checked = checked_args({} if args is None else args, tenant=tenant)

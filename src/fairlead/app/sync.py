@@ -234,7 +234,7 @@ async def _cancel_others() -> None:
 
 
 def _closed() -> RefusedError:
-    return RefusedError("fl.sync was closed while this call was under way", hint="call again: it opens again")
+    return RefusedError("fl.sync was closed while this call was under way", hint="call again: it reopens")
 
 
 def _forked() -> None:
@@ -254,4 +254,4 @@ def _at_once(work: Coroutine[Any, Any, T]) -> T:
         return result
     work.close()
     hint = "drain first and ask with timeout_s=0, or await it on the Fairlead itself"
-    raise InvalidInputError("blocking code cannot wait in memory: nothing would happen meanwhile", hint=hint)
+    raise InvalidInputError("fl.sync cannot wait for a job in memory: no worker runs meanwhile", hint=hint)

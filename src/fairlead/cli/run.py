@@ -89,7 +89,7 @@ def _roles(text: str) -> Roles:
     named = [part.strip() for part in text.split(",") if part.strip()]
     unknown = sorted(set(named) - set(ROLES))
     if unknown or not named:
-        raise InvalidInputError(f"{text!r} names no role of a process", hint=f"--role {','.join(ROLES)}")
+        raise InvalidInputError(f"{text!r} is not a role of a process", hint=f"--role {','.join(ROLES)}")
     return Roles(worker="worker" in named, scheduler="scheduler" in named)
 
 

@@ -175,7 +175,7 @@ def _show(out: Output, overview: Mapping[str, Any]) -> None:
     if overview["breakers_unseen"] == WITHOUT_REDIS:
         out.say(f"breakers are not shown: {WITHOUT_REDIS} (hint: set REDIS_URL to share them)")
     if overview["row_security"] == "off":
-        out.say("row security is off: only the statements keep tenants apart (hint: `fairlead doctor`)")
+        out.say("row-level security is off: only the statements separate tenants (hint: `fairlead doctor`)")
 
 
 def _list(out: Output, title: str, records: Sequence[Record], columns: Sequence[str]) -> None:

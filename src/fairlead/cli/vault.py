@@ -61,7 +61,7 @@ def status(call: Invocation) -> Exit | None:
     if record["processes_without_a_key"]:
         call.out.say("restart those processes with all keys, the newest first, before you rotate")
     elif record["data_keys_to_rotate"]:
-        call.out.say("older master keys are in use: `fairlead vault rotate-key` ends that")
+        call.out.say("older master keys are in use: run `fairlead vault rotate-key`")
     return None
 
 

@@ -49,5 +49,5 @@ async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: F
         await breaks.enqueue(tenant="acme")
         await memory.drain()
         assert conversions == [("KeyError('price')", "acme")]
-        with pytest.raises(InvalidConfigError, match="on_error comes too late"):
+        with pytest.raises(InvalidConfigError, match="on_error is too late"):
             fl.on_error(report)

@@ -72,11 +72,11 @@ def test_taken_name_or_late_declaration_is_refused(fl: Fairlead) -> None:
     @fl.job
     async def work(ctx: JobContext) -> None: ...
 
-    with pytest.raises(InvalidConfigError, match="'work' is taken"):
+    with pytest.raises(InvalidConfigError, match="'work' is already declared"):
         fl.job("work")(work)
-    with pytest.raises(InvalidConfigError, match=r"'token\.mine' is taken"):
+    with pytest.raises(InvalidConfigError, match=r"'token\.mine' is already declared"):
         fl.job("token.mine")(lambda ctx: None)
-    with MemoryFairlead(fl), pytest.raises(InvalidConfigError, match="comes too late"):
+    with MemoryFairlead(fl), pytest.raises(InvalidConfigError, match="is too late"):
         fl.job("late")(lambda ctx: None)
     fl.job("late")(lambda ctx: None)
 
@@ -236,7 +236,7 @@ async def test_the_group_is_what_is_said_what_the_kind_names_or_the_account(fl: 
         await of_shop.enqueue(shop=7, tenant="acme", provider="shopify")
         await mem.drain()
         assert sorted(groups) == sorted(["", "shopify/default", "shopify/eu", "mine", "", "shop/7"])
-        with pytest.raises(InvalidInputError, match="account without a provider"):
+        with pytest.raises(InvalidInputError, match="account and no provider"):
             await plain.enqueue(tenant="acme", account="eu")
         with pytest.raises(InvalidInputError, match="account"):
             await plain.enqueue(tenant="acme", provider="shopify", account="E U")

@@ -55,7 +55,7 @@ async def test_callback_without_an_answer_or_a_free_port_is_an_error() -> None:
     async with Callback("http://127.0.0.1:0/callback") as callback:
         with pytest.raises(RefusedError, match="no consent was given"):
             await callback.wait(STATE, 0.01)
-        with pytest.raises(InvalidConfigError, match="cannot be listened on"):
+        with pytest.raises(InvalidConfigError, match="cannot be bound"):
             async with Callback(callback.redirect_uri):
                 raise AssertionError("two listen on one port")
 

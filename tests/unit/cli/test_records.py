@@ -157,8 +157,8 @@ def test_nango_credentials() -> None:
     token = nango(theirs(credentials={**theirs()["credentials"], "expires_at": "2026-11-20T12:10:00.000Z"}))
     assert token.grant.expires_in_s == 600.0
     for credentials, expected in (
-        ({"type": "OAUTH1", "oauth_token": "canary"}, "'OAUTH1' are not understood"),
-        (None, "without credentials"),
+        ({"type": "OAUTH1", "oauth_token": "canary"}, "'OAUTH1' are not supported"),
+        (None, "has no credentials"),
     ):
         with pytest.raises(InvalidInputError, match=expected) as caught:
             nango(theirs(credentials=credentials))

@@ -30,10 +30,10 @@ def bulk_order(
     bulk = profile.limits.bulk
     if bulk is None or bulk.way is None:
         raise InvalidInputError(
-            "it is not known how bulk operations of this provider are begun",
+            "the provider's profile does not say how bulk operations are started",
             tenant=connection.key.tenant,
             provider=connection.key.provider,
-            hint="begin them by hand, inside `fl.bulk`" if bulk else "page through the list instead",
+            hint="start them yourself inside `fl.bulk`" if bulk else "page through the list instead",
         )
     protocol = BULK_PROTOCOLS[bulk.way]
     endpoint_version = profile.endpoint_values(connection.endpoint).get("api_version", bulk.api_version)

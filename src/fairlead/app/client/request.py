@@ -27,7 +27,7 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
         url = path
     elif base is None:
         hint = "give the whole address, or put the API into the provider's profile"
-        raise InvalidInputError("it is not known where the provider's API is", hint=hint)
+        raise InvalidInputError("the provider's profile has no URL of its API", hint=hint)
     else:
         url = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
     if not is_address(url):

@@ -80,7 +80,7 @@ def row_security_check(wall: RowSecurityState) -> Check:
     else:
         detail = f"this user may not take the role {wall.tenant}"
         hint = f"have an administrator run {grant}"
-    detail = f"row security is off: {detail}, so only the statements keep tenants apart"
+    detail = f"row-level security is off: {detail}, so only the statements separate tenants"
     return Check("row security", "warn", detail, hint)
 
 

@@ -55,7 +55,7 @@ def try_response(
     """Show how a recorded response would be classified, and why. Nothing is sent, and nothing is changed."""
     if provider and connection:
         raise InvalidInputError(
-            "both a provider and a connection are given", hint="a connection brings its provider"
+            "both a provider and a connection are given", hint="leave --provider out: the connection has one"
         )
     response = _read_response(file)
     rules, factor = _of_connection(call, connection, account) if connection else _of_provider(call, provider)

@@ -91,10 +91,10 @@ async def plan_store(runtime: Runtime, entry: ConnectionEntry, actor: str, *, re
     exists = await runtime.credentials.read(key) is not None
     if exists and not replace:
         raise InvalidInputError(
-            "this connection exists already",
+            "this connection already exists",
             tenant=key.tenant,
             provider=key.provider,
-            hint="--replace gives it a new grant",
+            hint="give it a new grant with --replace",
         )
     result = "replaced" if exists else "created"
 

@@ -62,7 +62,7 @@ def authorize(
     async def work(runtime: Runtime) -> Record:
         if await runtime.credentials.read(key) is not None:
             raise InvalidInputError(
-                "this connection exists already",
+                "this connection already exists",
                 tenant=tenant,
                 provider=provider,
                 hint="`fairlead connections reauthorize` gives it a new grant and keeps its id",
@@ -172,6 +172,7 @@ def _link(runtime: Runtime, key: ConnectionKey, connection_id: UUID) -> str:
     link = runtime.reauth_link(key, connection_id)
     if link is None:
         raise InvalidConfigError(
-            "no page for customers is set", hint="set [notifications] reauth_link, or run this without --link"
+            "no page where customers reconnect is set",
+            hint="set [notifications] reauth_link, or run this without --link",
         )
     return link

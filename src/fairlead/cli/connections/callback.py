@@ -42,9 +42,9 @@ def callback_fields(address: str) -> dict[str, str]:
     try:
         fields = parse_qsl(urlsplit(address).query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
-        raise InvalidInputError("the address cannot be read", hint="paste it as a whole") from None
+        raise InvalidInputError("the pasted URL cannot be parsed", hint="paste the whole URL") from None
     if len(dict(fields)) != len(fields):
-        raise InvalidInputError("the address names a field twice", hint="begin the consent again")
+        raise InvalidInputError("the pasted URL has a field twice", hint="start the consent again")
     return dict(fields)
 
 
@@ -67,7 +67,7 @@ class Callback:
             )
         except OSError as error:
             raise InvalidConfigError(
-                f"{self._host}:{self._port} cannot be listened on: {error.strerror}",
+                f"{self._host}:{self._port} cannot be bound: {error.strerror}",
                 hint="give another --redirect-uri (port 0 takes a free one)",
             ) from None
         port = self._server.sockets[0].getsockname()[1]

@@ -114,7 +114,7 @@ def _json_rows(text: str) -> list[Row]:
         document = document["connections"] if isinstance(document.get("connections"), list) else [document]
     if not isinstance(document, list):
         raise InvalidInputError(
-            "the file holds no list of connections", hint="give an array of objects, or one per line"
+            "the file has no list of connections", hint="give an array of objects, or one per line"
         )
     return [row if isinstance(row, Mapping) else _unfit({}, *_NO_OBJECT) for row in document]
 
@@ -264,7 +264,7 @@ def nango_entry(
     credentials = row.get("credentials")
     if not isinstance(credentials, Mapping):
         raise InvalidInputError(
-            "the connection comes without credentials",
+            "the connection has no credentials",
             hint="export each by GET /connections/{id}, not by the list",
         )
     grant = Grant(
@@ -315,7 +315,7 @@ def _nango_secrets(credentials: Row) -> dict[str, Any]:
         secrets = {"api_key": credentials.get("apiKey") or credentials.get("api_key")}
     else:
         raise InvalidInputError(
-            f"credentials of type {kind!r} are not understood", hint="OAUTH2 and API_KEY are"
+            f"credentials of type {kind!r} are not supported", hint="export OAUTH2 or API_KEY credentials"
         )
     return secrets_of({name: value for name, value in secrets.items() if value})
 

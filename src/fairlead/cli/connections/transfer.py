@@ -194,7 +194,7 @@ def export(
     """
     if with_secrets and output is None:
         raise InvalidInputError(
-            "secrets are not printed", hint="add --output FILE: it is made with mode 0600"
+            "secrets are not printed", hint="add --output FILE: it is created with mode 0600"
         )
 
     async def work(runtime: Runtime) -> tuple[list[Record], BulkResult]:
@@ -241,7 +241,7 @@ def new_file(path: Path) -> int:
     except FileExistsError:
         raise InvalidInputError(f"{path} exists already", hint="name a new file") from None
     except FileNotFoundError:
-        raise InvalidInputError(f"{path} is in no folder", hint="make the folder first") from None
+        raise InvalidInputError(f"{path} has no folder", hint="create the folder first") from None
 
 
 def _exported(credential: Credential) -> dict[str, Any]:

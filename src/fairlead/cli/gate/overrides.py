@@ -239,7 +239,7 @@ async def resume_groups(runtime: Runtime, scope: OverrideScope) -> Record:
 
 def _check_all(everything: bool) -> None:
     if not everything:
-        raise InvalidInputError("it concerns all connections at once", hint="give --all")
+        raise InvalidInputError("this changes all connections", hint="give --all")
 
 
 def scope_record(scope: OverrideScope) -> Record:

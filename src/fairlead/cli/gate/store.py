@@ -72,7 +72,7 @@ def memory(
     call.out.heading("redis")
     call.out.record(totals)
     if not survey.complete:
-        call.out.warn(f"only {survey.keys_scanned} of {survey.server_keys} keys were looked at: raise --most")
+        call.out.warn(f"only {survey.keys_scanned} of {survey.server_keys} keys were scanned: raise --most")
     return None
 
 
@@ -128,7 +128,7 @@ def orphans(
     columns = ORPHANS if recover else ORPHANS[:-1]
     call.out.rows(rows, columns, none="no orphans")
     if not search_result.complete:
-        call.out.warn("not every key of the server was looked at: there may be more")
+        call.out.warn("not every key of the server was scanned: there may be more orphans")
     return None
 
 

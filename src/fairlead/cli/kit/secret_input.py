@@ -72,7 +72,7 @@ def _from(name: str, source: str) -> Secret:
         return _checked(name, _file(Path(location)))
     raise InvalidInputError(
         f"--secret {name}=... names no source",
-        hint="a secret itself is no source: env:VARIABLE, file:PATH, -, prompt",
+        hint="give env:VARIABLE, file:PATH, - or prompt, not the secret itself",
     )
 
 
@@ -103,7 +103,7 @@ def _from_stdin(required: str) -> dict[str, Secret]:
         values = json.loads(text)
     except ValueError:
         raise InvalidInputError(
-            "standard input begins like JSON and is none", hint="one object, name to secret"
+            "standard input begins like JSON and is not valid", hint="give one object of names and secrets"
         ) from None
     return secrets_of(values)
 

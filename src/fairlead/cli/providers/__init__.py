@@ -198,7 +198,7 @@ def _endpoints(call: Invocation, provider: str) -> list[Record] | None:
     try:
         return call.with_runtime(work)
     except SetupError as error:
-        call.out.warn(f"whether it is closed off is not known: {error.message}")
+        call.out.warn(f"the state of the token endpoint is unknown: {error.message}")
         return None
 
 

@@ -67,7 +67,7 @@ def try_out(
         return None
     if endpoint or client_id or scope or variant:
         raise InvalidInputError(
-            "a connection brings its own endpoint, client id and variant", hint="leave them out"
+            "a connection has its own endpoint, client id and variant", hint="leave them out"
         )
     key = connection_key(connection, provider, account)
 

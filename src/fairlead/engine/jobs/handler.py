@@ -234,7 +234,7 @@ def by_kind(handlers: Iterable[Handler]) -> Mapping[str, Handler]:
     handlers_by_kind: dict[str, Handler] = {}
     for handler in handlers:
         if handler.kind in handlers_by_kind:
-            hint = "name one of them otherwise"
+            hint = "give one of them another name"
             raise InvalidConfigError(f"two handlers for kind {handler.kind!r}", hint=hint)
         handlers_by_kind[handler.kind] = handler
     return MappingProxyType(handlers_by_kind)

@@ -70,7 +70,7 @@ class Schedules:
         for name in names:
             if names.count(name) > 1:
                 raise InvalidInputError(
-                    f"two schedules are named {name!r}", hint="name one of them otherwise"
+                    f"two schedules are named {name!r}", hint="give one of them another name"
                 )
         kinds = {state.schedule.name: state.schedule.kind for state in await self._store.schedules()}
         await self._store.sync_schedules(schedules)

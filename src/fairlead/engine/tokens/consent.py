@@ -258,10 +258,10 @@ class Consents:
 
 def _input(key: ConnectionKey, message: str) -> InvalidInputError:
     return InvalidInputError(
-        message, tenant=key.tenant, provider=key.provider, hint="begin the consent again"
+        message, tenant=key.tenant, provider=key.provider, hint="start the consent again"
     )
 
 
 def _failed(key: ConnectionKey, kind: type[FairleadError], message: str) -> FairleadError:
-    hint = "begin the consent again: a code is good once"
+    hint = "start the consent again: a code is good once"
     return kind(message, tenant=key.tenant, provider=key.provider, hint=hint)
