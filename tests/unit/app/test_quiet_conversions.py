@@ -113,7 +113,7 @@ def test_a_handler_without_a_context_is_refused_where_it_is_declared(fl: Fairlea
 async def test_tags_that_are_no_list_and_a_pause_that_is_no_flag_are_refused(fl: Fairlead) -> None:
     async with MemoryFairlead(fl):
         for tags in ("import", {"import": 1}, None, 7):
-            with pytest.raises(InvalidInputError, match="tags (is one text|are a dict)"):
+            with pytest.raises(InvalidInputError, match=r"tags (is one text|are)"):
                 await fl.enqueue("work", tenant="acme", tags=tags)  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="queue"):
             await fl.enqueue("work", tenant="acme", queue="")
