@@ -64,7 +64,7 @@ SEEN_WITHIN_S = sized(300.0, HELD_S)
 windows, as not every look has to pass what lanes were."""
 MARK = "(j.run_at, j.job_id) >= (lane.mark_at, lane.mark_id)"
 COUNT_ALL = (
-    "CREATE OR REPLACE FUNCTION cap_since(counted_from timestamptz) RETURNS timestamptz"
+    "CREATE OR REPLACE FUNCTION cap_count_from(counted_from timestamptz) RETURNS timestamptz"
     " LANGUAGE sql STABLE AS $$ SELECT '-infinity'::timestamptz $$"
 )
 CLAIM = "SELECT pg_get_functiondef(oid) AS is FROM pg_proc WHERE proname = 'job_claim'"

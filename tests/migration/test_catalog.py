@@ -37,7 +37,7 @@ async def test_the_schema_is_the_one_that_was_agreed_upon(database: Database) ->
         "ALTER TABLE dead_letter DROP CONSTRAINT dead_letter_reason_check",
         "DROP TRIGGER audit_append_only ON audit",
         "GRANT DELETE ON audit TO fairlead_engine",
-        "CREATE OR REPLACE FUNCTION failure_added(failures jsonb, failure jsonb) RETURNS jsonb"
+        "CREATE OR REPLACE FUNCTION failures_append(failures jsonb, failure jsonb) RETURNS jsonb"
         " LANGUAGE sql STABLE AS 'SELECT failures'",
         "ALTER FUNCTION fairlead_enqueue RESET search_path",
         "CREATE OR REPLACE FUNCTION is_own(of_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE"

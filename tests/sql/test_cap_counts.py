@@ -36,7 +36,7 @@ DO $$ DECLARE one uuid := (SELECT job_id FROM job LIMIT 1); BEGIN
 END $$
 """
 PLACES = "SELECT (lane_places(ARRAY['acme'], ARRAY['g'], ARRAY[1]))[1] AS n"
-FULL = "SELECT is_full('acme', 'g') AS full"
+FULL = "SELECT cap_is_full('acme', 'g') AS full"
 READ = """
 SELECT sum(pg_stat_get_xact_tuples_returned(format('job_running_%s_idx', name)::regclass))::integer
 FROM unnest(ARRAY['since', 'group_since']) AS name

@@ -21,7 +21,7 @@ UNLIMITED = EndpointLimits(per_s=None, burst=1.0, breaker_failures=3)
 LOCK = Statement("lock", "SELECT FROM endpoint_gate WHERE provider = 'mercadolibre' FOR UPDATE", ())
 TEN = EndpointLimits(per_s=0.001, burst=10.0)
 LATE_GATES = """
-CREATE FUNCTION endpoint_gates(of_provider text, names text[]) RETURNS SETOF endpoint_gate
+CREATE FUNCTION endpoint_gate_lock(of_provider text, names text[]) RETURNS SETOF endpoint_gate
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(4711);
@@ -51,7 +51,7 @@ async def test_the_fleet_shares_one_bucket_exactly(gates) -> None:
 
 
 async def test_a_row_that_is_newer_than_the_statement_gives_no_permit_for_nothing(gates, database) -> None:
-    await run(database, "ALTER FUNCTION endpoint_gates RENAME TO endpoint_gates_now")
+    await run(database, "ALTER FUNCTION endpoint_gate_lock RENAME TO endpoint_gates_now")
     await run(database, LATE_GATES)
     async with raw_connection(database) as holder:
         await holder.fetch("SELECT pg_advisory_lock(4711)")

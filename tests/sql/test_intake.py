@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.enqueuer import SLICE
-from fairlead.adapters.postgres.job_rows import lane_of
+from fairlead.adapters.postgres.job_rows import lane_id_of
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.engine.ports import Enqueued, NewJob
@@ -131,9 +131,9 @@ async def test_lanes_of_a_late_commit_lower_their_floor(database: Database, jobs
     await jobs.enqueue([job])
     await run(database, "UPDATE lane_floor SET vtime = 10000, rising = 10000")
     below = "SELECT FROM lane JOIN lane_floor AS f USING (queue, level, kind) WHERE lane.vtime < f.vtime"
-    await jobs._intake._touch(database, [lane_of(job)], 14.0)
+    await jobs._intake._touch(database, [lane_id_of(job)], 14.0)
     assert len(await rows(database, below)) == 1
-    await jobs._intake._touch(database, [lane_of(job)], 16.0)
+    await jobs._intake._touch(database, [lane_id_of(job)], 16.0)
     assert await rows(database, below) == []
 
 
@@ -201,5 +201,5 @@ async def test_a_lane_is_the_same_by_both(database: Database, names: list[tuple[
         for queue, kind, provider, priority, tenant, group in names
     ]
     for job, by in zip(asked, names, strict=True):
-        [row] = await rows(database, "SELECT lane_of($1, $2, $3, $4::smallint, $5, $6) AS lane_id", *by)
-        assert row["lane_id"] == lane_of(job)
+        [row] = await rows(database, "SELECT lane_id_of($1, $2, $3, $4::smallint, $5, $6) AS lane_id", *by)
+        assert row["lane_id"] == lane_id_of(job)

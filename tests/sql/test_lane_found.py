@@ -24,7 +24,7 @@ ASKS = {
     "lane_sweep_lost()": "SELECT lane_sweep_lost()",
     "lane_sweep_page(uuid, integer)": "SELECT lane_sweep_page('00000000-0000-0000-0000-000000000000', 100)",
     "lane_is_internal(uuid)": "SELECT lane_is_internal(lane_id) FROM lane_name",
-    "lane_locked(uuid[])": f"SELECT lane_locked({THEM})",
+    "lane_lock(uuid[])": f"SELECT lane_lock({THEM})",
 }
 
 

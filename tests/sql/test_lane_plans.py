@@ -75,7 +75,7 @@ async def test_why_a_job_waits(seeded: Database, queue: str) -> None:
     [job] = await rows(seeded, last, queue)
     await run(
         seeded,
-        "UPDATE lane SET vtime = vtime + 5000 WHERE lane_id = lane_of($1, 'work', NULL, 2::smallint,"
+        "UPDATE lane SET vtime = vtime + 5000 WHERE lane_id = lane_id_of($1, 'work', NULL, 2::smallint,"
         " (SELECT tenant_id FROM job WHERE job_id = $2), '')",
         queue,
         job["job_id"],

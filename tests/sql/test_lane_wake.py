@@ -129,7 +129,7 @@ END LOOP; END $$
 """
 JOIN = (
     "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)"
-    " SELECT lane_start('default', 2::int2, 'k'), lane_last('default', 2::int2, 'a')"
+    " SELECT lane_join_vtime('default', 2::int2, 'k'), lane_last_vtime('default', 2::int2, 'a')"
 )
 
 

@@ -266,7 +266,7 @@ async def test_many_who_pause_resume_and_set_are_no_circle(
     assert len(await taken(jobs, session_id)) == 36 + 24
     wrong = await rows(
         database,
-        "SELECT FROM lane WHERE stride <> stride_of(tenant_id)"
+        "SELECT FROM lane WHERE stride <> tenant_stride(tenant_id)"
         " OR capped <> is_capped(kind, tenant_id, group_key)",
     )
     assert wrong == []

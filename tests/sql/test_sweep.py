@@ -95,7 +95,7 @@ async def test_a_sweep_asks_the_settings_of_lanes_that_have_some(
             "UPDATE lane SET stride = 7, capped = true, state = 'ready', park_reason = NULL, wake_at = NULL"
         )
         await asks.fetch("SELECT lane_sweep_page('00000000-0000-0000-0000-000000000000', 100)")
-        calls = [await asks.fetchval(CALLS, name) for name in ("stride_of", "is_capped", "paused_until")]
+        calls = [await asks.fetchval(CALLS, name) for name in ("tenant_stride", "is_capped", "paused_until")]
         right = await asks.fetchval(RIGHT)
     assert calls == [1, 1, 1]
     assert right == 9

@@ -27,7 +27,7 @@ from tests.support.memory_grants import (
     audit,
     credential_view,
     due_view,
-    grant_given,
+    resume_after_grant,
     heal,
 )
 from tests.support.memory_grants import await_grant as hold_for_grant
@@ -90,7 +90,7 @@ class MemoryCredentialStore(Rotations):
                 about = entry.connection_id == new.connection_id
                 if needs_reauth and about and entry.open and entry.replay_job_id is None:
                     entry.action_due_at = now
-            grant_given(self.database, connection)
+            resume_after_grant(self.database, connection)
         details: dict[str, Json] = {"generation": new.generation}
         audit(self.database, new.audit_id, "connection.reauthorised", new.actor, new.connection_id, details)
         return True
@@ -147,7 +147,7 @@ class MemoryCredentialStore(Rotations):
         del tokens.credentials[connection_id]
         tokens.rotations.pop(connection_id, None)
         tokens.backoffs.pop(connection_id, None)
-        grant_given(self.database, connection)
+        resume_after_grant(self.database, connection)
         return True
 
     # ---- reading -------------------------------------------------------------------------------

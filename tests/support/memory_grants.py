@@ -113,7 +113,7 @@ def await_grant(database: MemoryDatabase, connection: ConnectionRow) -> None:
     settle(database)
 
 
-def grant_given(database: MemoryDatabase, connection: ConnectionRow) -> None:
+def resume_after_grant(database: MemoryDatabase, connection: ConnectionRow) -> None:
     """It goes on, as far as nobody else holds it back."""
     scope = _scope(connection)
     pause = database.fair.pauses.get(scope)

@@ -26,8 +26,8 @@ from tests.support.memory_grants import (
     audit,
     await_grant,
     bury_refresh,
-    grant_given,
     heal,
+    resume_after_grant,
     tell_needs_reauth,
 )
 
@@ -175,7 +175,7 @@ class Rotations(MemoryStore):
             connection.account_id = settlement.account_id
             connection.change(now)
         if was != "active":
-            grant_given(self.database, connection)
+            resume_after_grant(self.database, connection)
         resolution, reason = Resolution.MANUAL_REFRESH, "the token was refreshed"
         heal(self.database, row.connection_id, resolution, by="fairlead", reason=reason)
         details: dict[str, Json] = {"generation": row.generation, "epoch": settlement.epoch}

@@ -21,7 +21,7 @@ from uuid import UUID
 from fairlead.adapters.postgres.database import Database, Transaction
 from fairlead.adapters.postgres.dead_letters import DeadLetterBound
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.job_rows import lane_of, new_job_columns, one_job_values, plain_job_columns
+from fairlead.adapters.postgres.job_rows import lane_id_of, new_job_columns, one_job_values, plain_job_columns
 from fairlead.adapters.postgres.notifier import Notifier
 from fairlead.adapters.postgres.postgres_errors import RolledBackError, RowLockedError
 from fairlead.adapters.postgres.statements import statement
@@ -65,7 +65,7 @@ class Enqueuer:
         took_s = loop.time() - started_mono
         if took_s > LATE_S:
             with suppress(FairleadError):  # the jobs are stored, and the sweep finds them
-                await self._touch(self._database, {lane_of(job) for job in new_jobs}, took_s)
+                await self._touch(self._database, {lane_id_of(job) for job in new_jobs}, took_s)
         return stored
 
     # ---- one statement -------------------------------------------------------------------------

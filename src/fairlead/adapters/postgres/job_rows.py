@@ -55,7 +55,7 @@ def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
         key = (job.tenant_id, job.group_key, job.kind, job.queue, job.provider, job.priority)
         lane_id = lanes.get(key)
         if lane_id is None:
-            lanes[key] = lane_id = lane_of(job)
+            lanes[key] = lane_id = lane_id_of(job)
         lane_ids.append(lane_id)
     return columns
 
@@ -63,7 +63,7 @@ def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 def one_job_values(job: NewJob) -> dict[str, Any]:
     """Return the parameters of job_enqueue_one."""
     names = "job_id kind tenant_id queue provider group_key priority delay_s expires_in_s tags replay_of"
-    return job_values(job, names) | {"lane_id": lane_of(job)}
+    return job_values(job, names) | {"lane_id": lane_id_of(job)}
 
 
 def job_values(job: NewJob, names: str) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def job_values(job: NewJob, names: str) -> dict[str, Any]:
     return values | {"args": job.args_json or args_text(job.args, job.tenant_id)}
 
 
-def lane_of(job: NewJob) -> UUID:
+def lane_id_of(job: NewJob) -> UUID:
     """Return the lane of *job*, as the SQL function of this name does."""
     names = f"{job.queue}/{job.kind}/{job.provider or ''}/{job.priority}/{len(job.tenant_id)}/"
     digest = hashlib.sha256(f"{names}{job.tenant_id}{job.group_key}".encode()).digest()

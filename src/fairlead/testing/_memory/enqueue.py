@@ -64,7 +64,7 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
 
 
 def hurry(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
-    """Let *holder* do the work of *job*, as the SQL function key_answered does."""
+    """Let *holder* do the work of *job*, as the SQL function key_holder_merge does."""
     holder.priority = min(holder.priority, job.priority)
     asked_at = database.now + seconds(job.delay_s)
     if holder.follow_at is not None:
@@ -136,7 +136,7 @@ def answering(database: MemoryDatabase, job: NewJob) -> JobRow | None:
 
 
 def is_answered(database: MemoryDatabase, job: NewJob) -> bool:
-    """Return whether the holder of *job*'s key does its work, as the SQL function key_is_held does."""
+    """Return whether the holder of *job*'s key does its work, as the SQL function key_covers does."""
     row = holder_of(database, job)
     if row is None:
         return False

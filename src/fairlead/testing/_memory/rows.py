@@ -87,7 +87,7 @@ class JobRow:
         self._release_follower()
 
     def follow(self, runs: Iterable[JobRow], later: datetime) -> None:
-        """Wait until one of *runs* has ended, as the trigger job_run_ended does."""
+        """Wait until one of *runs* has ended, as the trigger job_release_follow_up does."""
         self.follow_at, self.run_at = self.run_at, later
         for run in runs:
             run.follower = self

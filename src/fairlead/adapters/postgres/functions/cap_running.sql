@@ -1,10 +1,9 @@
--- cap_running: how many jobs run under a cap, and when the oldest of them began.
--- Takes   of_tenant, of_group: the names of the cap; '' stands for all. since: count jobs that began from then
---         on
--- Returns jobs, oldest; both NULL where an argument is NULL
+-- cap_running: count the jobs that run under a cap, and find when the oldest of them began.
+-- Takes   of_tenant, of_group: the names of the cap ('': all); since: count only jobs that began then or later
+-- Returns jobs, oldest; both NULL if an argument is NULL
 -- Locks   nothing
--- Needs   job_running_since_idx, job_running_group_since_idx. A suspect that has not begun counts, and keeps
---         `oldest` at `since`: it begins in a transaction of its own, which may commit more than 15 s later
+-- Needs   job_running_since_idx, job_running_group_since_idx. A suspect that has not begun counts, and holds `oldest`
+--         at `since`, because it begins in a transaction of its own, which may commit more than 15 s later
 CREATE FUNCTION cap_running(
     of_tenant text, of_group text, since timestamptz, OUT jobs bigint, OUT oldest timestamptz)
 LANGUAGE plpgsql STABLE STRICT

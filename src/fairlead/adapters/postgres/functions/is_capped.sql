@@ -1,4 +1,4 @@
--- is_capped: whether a cap holds for a lane of these names. Work of fairlead's own is never capped.
+-- is_capped: whether a cap applies to a lane of these names. fairlead's own work is never capped.
 CREATE FUNCTION is_capped(of_kind text, of_tenant text, of_group text) RETURNS boolean LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$

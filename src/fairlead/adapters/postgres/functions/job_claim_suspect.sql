@@ -1,18 +1,16 @@
--- job_claim_suspect: claim one suspect, a job that a process died with, under the same caps and pauses
--- as all other work.
--- Takes   claimer: the session, lease_seed, queues, kinds, providers ('{}': all)
--- Returns the row of the job, with started_at NULL; none if no suspect may run
+-- job_claim_suspect: claim one suspect, which is a job whose process died, under the same caps and pauses as all work.
+-- Takes   claimer: the session; lease_seed; queues, kinds, providers ('{}': all)
+-- Returns the row of the job, with started_at NULL; no row if no suspect may run
 -- Locks   the claimed row only; passes over locked ones
--- Needs   job_suspect_idx. A crash of busy processes leaves thousands of suspects and each claim looks for one,
---         so they are read one by one, and names that were found paused or full are skipped. A row is read
---         again after it is locked: not every PostgreSQL from 15 to 18 does that by itself for a row found by
---         its ctid. Spec: R3.
+-- Needs   job_suspect_idx. A crash of busy processes leaves thousands of suspects, and each claim looks for one. So it
+--         reads one at a time, and skips names that it has found paused or full. It reads a row again after locking
+--         it, because not every PostgreSQL from 15 to 18 does so for a row found by its ctid. Spec: R3.
 CREATE FUNCTION job_claim_suspect(
     claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[])
 RETURNS SETOF job LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
-DECLARE suspect record; held text[] := '{}'; name text;
+DECLARE suspect record; blocked_names text[] := '{}'; name text;
 BEGIN
     PERFORM FROM worker_session w WHERE w.session_id = claimer AND w.lost_at IS NULL AND w.stopped_at IS NULL;
     IF NOT FOUND THEN
@@ -27,15 +25,15 @@ BEGIN
         ORDER BY j.priority, j.run_at, j.job_id
     LOOP
         name := ROW(suspect.queue, suspect.kind, suspect.provider, suspect.tenant_id, suspect.group_key)::text;
-        CONTINUE WHEN name = ANY(held);
-        -- the last only if there may be room: it keeps the cap's row to the end, for an exact count (R17)
+        CONTINUE WHEN name = ANY(blocked_names);
+        -- lane_places comes last, and only if the cap looks free: it locks the cap's row until the end (R17)
         IF paused_until(suspect.queue, suspect.kind, suspect.provider, suspect.tenant_id, suspect.group_key) IS NOT NULL
             OR is_capped(suspect.kind, suspect.tenant_id, suspect.group_key)
-                AND (is_full(suspect.tenant_id, suspect.group_key) OR (lane_places(
+                AND (cap_is_full(suspect.tenant_id, suspect.group_key) OR (lane_places(
                     ARRAY[suspect.tenant_id], ARRAY[suspect.group_key], ARRAY[1]))[1] <= 0)
         THEN
-            IF cardinality(held) < 100 THEN  -- beyond that, asking is as cheap as looking it up
-                held := held || name;
+            IF cardinality(blocked_names) < 100 THEN  -- a longer list would cost as much as the checks that it saves
+                blocked_names := blocked_names || name;
             END IF;
             CONTINUE;
         END IF;

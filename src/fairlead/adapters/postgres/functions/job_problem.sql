@@ -10,7 +10,7 @@ BEGIN ATOMIC
         WHEN is_internal_kind(kind) THEN 'kind: clean_up and those that begin with token., event. or dead_letter. are fairlead''s own'
         WHEN is_label(tenant, 200) IS NOT TRUE THEN 'tenant: use 1 to 200 bytes without control characters'
         WHEN jsonb_typeof(args) IS DISTINCT FROM 'object' THEN 'args: give a JSON object'
-        -- twice what Python allows: the server counts its own blanks
+        -- twice the limit in Python, because the server also counts the blanks that it adds
         WHEN octet_length(args::text) > 131072 THEN 'args: they are larger than 64 KiB; give a reference'
         WHEN is_name(queue) IS NOT TRUE THEN 'queue: use 1 to 64 of a-z, 0-9, _, ., -'
         WHEN NOT is_name(provider) THEN 'provider: use 1 to 64 of a-z, 0-9, _, ., -'

@@ -1,4 +1,4 @@
--- lane_next_at: when the next job is due of a lane that has nothing due now.
+-- lane_next_at: when the next job of a lane is due that has none due now; NULL if it has none.
 CREATE FUNCTION lane_next_at(of_lane uuid) RETURNS timestamptz LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$

@@ -1,5 +1,5 @@
--- lane_wake_rows: the next rows of lane_wake that have not been seen to.
--- Takes   most
+-- lane_wake_rows: lock the next rows of lane_wake that no call of lane_wake_up has handled, and return where they are.
+-- Takes   most: the limit of each of its two parts
 -- Returns their ctids
 -- Locks   these rows; passes over locked ones
 -- Needs   lane_wake_written_idx

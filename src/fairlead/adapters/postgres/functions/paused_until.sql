@@ -1,4 +1,4 @@
--- paused_until: until when a lane of these names is paused; NULL if it is not.
+-- paused_until: when the pauses of a lane of these names end; NULL if it is not paused.
 CREATE FUNCTION paused_until(of_queue text, of_kind text, of_provider text, of_tenant text, of_group text)
 RETURNS timestamptz LANGUAGE sql STABLE
 SET search_path FROM CURRENT

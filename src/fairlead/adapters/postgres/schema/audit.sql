@@ -1,4 +1,4 @@
--- audit: what was done and by which actor; append-only, no secrets. Spec: T13.
+-- audit: the record of changes and their actors; append-only, without secrets. Spec: T13.
 
 CREATE TABLE audit (
     audit_id uuid PRIMARY KEY,
@@ -17,6 +17,6 @@ CREATE POLICY engine_sees_all ON audit TO fairlead_engine USING (true) WITH CHEC
 CREATE POLICY reader_sees_its_tenant ON audit TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
--- no role sets `at`, the moment of the record
+-- no role may set `at`, the time of the record
 GRANT SELECT, INSERT (audit_id, tenant_id, actor, act, provider, connection_id, details) ON audit TO fairlead_engine;
 GRANT SELECT ON audit TO fairlead_reader;

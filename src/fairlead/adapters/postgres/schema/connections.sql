@@ -23,11 +23,11 @@ CREATE POLICY reader_sees_its_tenant ON connection TO fairlead_reader
 GRANT SELECT, INSERT, UPDATE, DELETE ON connection TO fairlead_engine;
 GRANT SELECT ON connection TO fairlead_reader;
 
--- Everything secret is in `sealed`: AES-256-GCM; the associated data are tenant, connection, provider, field and
--- generation. `settled_epoch` is the send of the stored response; 0 for a grant by a person.
+-- All secrets are in `sealed`: AES-256-GCM, with tenant, connection, provider, field and generation as associated
+-- data. `settled_epoch` is the epoch of the send whose response is stored; 0 for a grant by a person.
 CREATE TABLE credential (
     connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,
-    -- a copy of the connection's key, which never changes: scans of what is due read this table alone
+    -- a copy of the connection's key, which never changes, so that scans for due credentials read this table only
     tenant_id text NOT NULL,
     provider text NOT NULL,
     account text NOT NULL,
@@ -42,16 +42,16 @@ CREATE TABLE credential (
     expires_at timestamptz,
     urgent_at timestamptz,
     critical_at timestamptz,
-    -- when a scan acts: the scheduled refresh, or the notice of a token that cannot be refreshed
+    -- when a scan must act: refresh, or notify that a token cannot be refreshed
     due_at timestamptz,
     refreshed_at timestamptz,
     state_at timestamptz NOT NULL DEFAULT now(),
-    -- when a person or an import gave the grant; a response from before is for another one. A generation
-    -- alone does not show that: after a failover that loses a reconnect, the next reconnect gets the same
-    -- generation
+    -- when a person or an import gave the grant; a response to an earlier send belongs to an earlier grant. The
+    -- generation alone does not show that: after a failover that lost a reconnect, the next reconnect gets the
+    -- same generation
     granted_at timestamptz,
-    -- when the token that was spent for the stored one was last sent: two responses to one token are ordered
-    -- by when their requests left. During a refresh that is started_at of its row
+    -- when the spent token of the stored one was last sent: two responses to one token are ordered by the times
+    -- of their requests. During a refresh that time is started_at of its row
     last_sent_at timestamptz
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 CREATE INDEX credential_due_idx ON credential (due_at, connection_id) WHERE due_at IS NOT NULL;
@@ -68,14 +68,14 @@ GRANT SELECT (connection_id, tenant_id, provider, account, state, state_reason, 
               expires_at, urgent_at, critical_at, due_at, refreshed_at, state_at, granted_at, last_sent_at)
     ON credential TO fairlead_reader;
 
--- The numbers of sends; send_epoch_of_time raises them to the time. No CACHE: a later send must have the
--- greater number on any backend. UPDATE is for send_epoch_raise.
+-- Numbers of sends; send_epoch_of_time raises them to the time. There is no CACHE, because a later send must have
+-- the greater number on any backend. send_epoch_raise needs UPDATE.
 CREATE SEQUENCE send_epoch AS bigint;
 GRANT USAGE, SELECT, UPDATE ON SEQUENCE send_epoch TO fairlead_engine;
 
 -- A refresh in flight: its row is the mutex, the write-ahead intent and the SENT mark; it is deleted when the
--- refresh is settled. started_at is the latest SENT mark. No foreign key: it would lock the connection's row
--- once a refresh.
+-- refresh is settled. started_at is the time of the latest SENT mark. A foreign key would lock the connection's row
+-- at each refresh, so there is none.
 CREATE TABLE refresh_attempt (
     connection_id uuid PRIMARY KEY,
     tenant_id text NOT NULL,
@@ -104,7 +104,7 @@ GRANT SELECT ON refresh_attempt TO fairlead_reader;
 CREATE TABLE refresh_backoff (
     connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,
     tenant_id text NOT NULL,
-    generation bigint NOT NULL,  -- a newer generation does not wait
+    generation bigint NOT NULL,  -- the back-off does not apply to a newer generation
     failures integer NOT NULL,
     retry_at timestamptz NOT NULL,
     reason text NOT NULL
@@ -114,7 +114,7 @@ ALTER TABLE refresh_backoff FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON refresh_backoff TO fairlead_engine USING (true) WITH CHECK (true);
 GRANT SELECT, INSERT, UPDATE, DELETE ON refresh_backoff TO fairlead_engine;
 
--- A connection with its credential and the refresh in flight; moments are seconds from now.
+-- A connection with its credential and its refresh in flight; times are in seconds from now.
 CREATE VIEW credential_detail WITH (security_invoker = true) AS
 SELECT c.connection_id, c.tenant_id, c.provider, c.account, c.variant, c.account_id, c.client_id,
        c.endpoint, c.settings, cr.state, cr.state_reason, cr.generation, cr.settled_epoch, cr.sealed,

@@ -1,4 +1,4 @@
--- dead_letters: discarded jobs as entries for a person or the processor of dead letters.
+-- dead_letters: one entry for each discarded job that a person or the dead letter processor must handle.
 
 CREATE TABLE dead_letter (
     dead_letter_id uuid PRIMARY KEY,
@@ -32,11 +32,11 @@ CREATE TABLE dead_letter (
     replay_job_id uuid,
     reauth_started_at timestamptz,
     last_notice_at timestamptz,
-    -- when the processor has something to do here; NULL while only a person can act
+    -- when the processor must read the entry again; NULL: only a person can act
     action_due_at timestamptz,
     first_at timestamptz NOT NULL DEFAULT now(),
     last_at timestamptz NOT NULL DEFAULT now(),
-    -- the operator that asked for the replay that is under way; NULL: fairlead itself
+    -- the operator that requested the replay in progress; NULL: fairlead itself
     replayed_by text,
     CHECK ((status = 'pending_review') = (resolved_at IS NULL)),
     CHECK ((status = 'pending_review') = (resolution IS NULL))

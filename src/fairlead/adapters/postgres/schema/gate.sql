@@ -1,9 +1,9 @@
--- gate: what operators change at the gate, what it has observed, and since when it is used.
+-- gate: overrides by operators, observed limits, and the first use of each key prefix.
 
--- '' stands for all: no name is everything, a provider alone all of its connections, all three names one
--- connection. A process counts in Redis or by its share, never both, so only everything can be degraded.
--- rollout_since, step_s: limits are enforced again for a growing share of the connections, one step each step_s
--- (policy/gate/overrides.py); NULL: they are not.
+-- An override applies to everything (no name), to all connections of a provider (only that name), or to one
+-- connection (all three names); '' stands for no name. A process counts either in Redis or by its share, so `degraded`
+-- applies to everything. rollout_since, step_s: limits are enforced again for a growing share of the connections,
+-- one more step every step_s (policy/gate/overrides.py); NULL: no rollout.
 CREATE TABLE gate_override (
     kind text NOT NULL CHECK (kind IN ('isolated', 'disabled', 'degraded')),
     tenant_id text NOT NULL DEFAULT '',
@@ -27,13 +27,13 @@ CREATE POLICY reader_sees_its_tenant ON gate_override TO fairlead_reader
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON gate_override TO fairlead_engine;
 
--- What responses said about the limits of a connection.
+-- Limits of a connection as observed in responses.
 CREATE TABLE observed_limit (
     connection_id uuid NOT NULL REFERENCES connection ON DELETE CASCADE,
     tenant_id text NOT NULL,
-    -- its name among the limits of the provider
+    -- the name of the limit in the provider's configuration
     limit_name text NOT NULL,
-    -- of the connection's settings that were in force: newer settings discard what was observed under older ones
+    -- the version of the connection's settings; observations under an older version are discarded
     version bigint NOT NULL,
     capacity double precision NOT NULL CHECK (capacity BETWEEN 0.001 AND 1000000000),
     per_s double precision NOT NULL CHECK (per_s BETWEEN 0.000001 AND 1000000000),
@@ -48,7 +48,7 @@ CREATE POLICY reader_sees_its_tenant ON observed_limit TO fairlead_reader
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON observed_limit TO fairlead_engine;
 
--- A key prefix in Redis, and the moment from which its first slot may have been granted, on any server.
+-- A key prefix in Redis, and the time from which slots may have been granted under it, on any server.
 CREATE TABLE gate_first_use (
     prefix text PRIMARY KEY,
     started_at timestamptz NOT NULL DEFAULT now()

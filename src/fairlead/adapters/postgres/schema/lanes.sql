@@ -1,14 +1,14 @@
 -- lanes: the order in which tenants are served.
 --
 -- A lane is the work of one (queue, kind, provider, priority, tenant, group). It is ready (a claim may take
--- from it), parked (a claim looks at it again at wake_at), or idle (it has no work). docs/states.md draws it.
+-- jobs from it), parked (it is checked again at wake_at), or idle (it has no work). docs/states.md draws the states.
 --
--- Rows of lane change with every claim, so everything that reads them must survive a pinned snapshot. There
--- is no unique index, because each update would walk the dead versions. Every index that is read ends in
--- vtime, which only grows: scans begin at a floor, and the newest version of a lane is the one with the
--- greatest vtime. Spec: Q6, Q7, R16-R18.
+-- Rows of lane change with every claim, and while an old snapshot is open their dead versions stay. So there is no
+-- unique index, because each update would read all dead versions. Indexes for claims end in vtime, which only grows:
+-- scans begin at a floor, and the current version of a lane is the one with the greatest vtime.
+-- Spec: Q6, Q7, R16-R18.
 
--- The lanes that exist: the one unique key, in rows that never change.
+-- The lanes that exist. Its rows never change, so it can have the unique key.
 CREATE TABLE lane_name (
     lane_id uuid PRIMARY KEY,
     tenant_id text NOT NULL,
@@ -24,22 +24,22 @@ CREATE POLICY reader_sees_its_tenant ON lane_name TO fairlead_reader
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON lane_name TO fairlead_engine;
 
--- The order of the columns and the one CHECK keep an update cheap, as in job. park_reason is due, empty, cap
--- or pause. A parked lane has a reason and wake_at; no other lane has one.
+-- The order of the columns and the few CHECKs keep updates cheap, as in job. park_reason is due, empty, cap or pause;
+-- it and wake_at are set while the lane is parked.
 CREATE TABLE lane (
     lane_id uuid NOT NULL,
     vtime bigint NOT NULL,
-    -- no job before (mark_at, mark_id) is available: where a claim begins to read
+    -- claims begin to read at (mark_at, mark_id): no earlier job is available
     mark_at timestamptz NOT NULL DEFAULT '-infinity',
     mark_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
     served bigint NOT NULL DEFAULT 0,
-    -- when it was last served or made ready: it has waited for its turn since then
+    -- when it last gave a job or became ready; it has waited for its turn since then
     served_at timestamptz NOT NULL DEFAULT now(),
-    -- 1000 / weight, and whether a cap holds for its tenant or group: copies of what is set for them
+    -- copies of settings: stride is 1000 / weight; capped below says whether a cap applies to its tenant or group
     stride integer NOT NULL DEFAULT 1000,
     in_a_row integer NOT NULL DEFAULT 0,
     priority smallint NOT NULL,
-    -- the class it is served in: its priority, or a more urgent one after a long wait
+    -- its class: its priority, or a more urgent one after a long wait
     level smallint NOT NULL,
     state text NOT NULL CHECK (state IN ('ready', 'parked', 'idle')),
     capped boolean NOT NULL DEFAULT false,
@@ -70,46 +70,47 @@ CREATE POLICY reader_sees_its_tenant ON lane TO fairlead_reader
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON lane TO fairlead_engine;
 
--- Where scans of ready lanes begin, for each class of each kind; one process raises them each second. They
--- rise where no lane is ready, too: work that comes one by one leaves its class empty again and again.
+-- Where scans of ready lanes begin, for each class of each kind. One process raises the floors each second, also those
+-- without a ready lane, because single jobs leave their class empty again and again.
 CREATE TABLE lane_floor (
     queue text NOT NULL,
     level smallint NOT NULL,
     kind text NOT NULL,
     vtime bigint NOT NULL DEFAULT 0,
-    -- where the class was when the floor was last raised: the next floor. A statement that makes a lane ready
-    -- meanwhile may not have committed yet
+    -- the next floor: where the class was at noted_at. A statement that made a lane ready below it may not have
+    -- committed yet
     rising bigint NOT NULL DEFAULT 0,
-    -- the transactions that wrote when `rising` was noted: the floor follows once all of them have ended,
-    -- because one may have made a lane ready and commit late. It waits at most 15 s: a transaction that is
-    -- open for hours makes no lanes, and the sweep finds what else comes so late
+    -- the floor becomes `rising` once all transactions that were writing at noted_at have ended, because one of them
+    -- may have made a lane ready and commit late. It waits at most 15 s: a transaction that is open for hours
+    -- creates no lanes, and the sweep finds other late lanes
     noted_by xid8 NOT NULL DEFAULT '0',
     noted_at timestamptz NOT NULL DEFAULT '-infinity',
     PRIMARY KEY (queue, level, kind)
 ) WITH (fillfactor = 10);
 GRANT SELECT, INSERT, UPDATE, DELETE ON lane_floor TO fairlead_engine;
 
--- Where scans of parked lanes begin: what was due before has been woken.
+-- Where scans of parked lanes begin: every lane with an earlier wake_at has been woken.
 CREATE TABLE lane_wake_floor (
     wake_at timestamptz NOT NULL,
     -- the oldest transaction that may have rows left in lane_wake: a lower bound of `seen`
     written_by xid8 NOT NULL,
-    -- what this snapshot sees of lane_wake has been seen to. Looks read later rows, and those of the
-    -- transactions that were at work then, each by its id
+    -- all rows of lane_wake that this snapshot sees have been handled. lane_wake_up reads later rows, and those of
+    -- the transactions that were in progress then, each by its id
     seen pg_snapshot NOT NULL DEFAULT '1:1:',
-    -- the next floor, once no row is left that it sees
+    -- the next value of `seen`, once none of the rows that it sees are left
     rising pg_snapshot NOT NULL DEFAULT '1:1:'
 ) WITH (fillfactor = 10);
 INSERT INTO lane_wake_floor VALUES ('-infinity', '0');
 GRANT SELECT, INSERT, UPDATE, DELETE ON lane_wake_floor TO fairlead_engine;
 
--- The virtual time of the last lane that left a class empty: a lane that joins then gets no credit. A
--- sequence, because a row that changes with every claim would grow without end under a pinned snapshot.
+-- The greatest virtual time that a class has reached. A lane that joins an empty class starts there, and so gets no
+-- credit. It is a sequence, because under an old snapshot a row that changes with every claim would leave a dead
+-- version each time.
 CREATE SEQUENCE lane_clock AS bigint MINVALUE 0 START 0;
 GRANT USAGE, SELECT, UPDATE ON SEQUENCE lane_clock TO fairlead_engine;
 
--- Lanes to be made ready by the next claim, from transactions of unknown length, which must not lock the lane
--- itself.
+-- Lanes that the next claim must make ready. Transactions of unknown length write here, because they must not lock the
+-- lane itself.
 CREATE TABLE lane_wake (
     lane_id uuid NOT NULL,
     due_at timestamptz NOT NULL,

@@ -1,4 +1,4 @@
--- schedules: the cron entries, and a record of each run.
+-- schedules: cron entries, and a record of each run.
 
 CREATE TABLE schedule (
     name text PRIMARY KEY,
@@ -13,9 +13,9 @@ CREATE TABLE schedule (
     paused boolean NOT NULL DEFAULT false,
     last_run_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    -- the most by which a job is delayed after the time of its run
+    -- the longest delay of a job after the time of its run
     jitter interval NOT NULL DEFAULT '0' CHECK (jitter >= '0'),
-    -- an operator's pause; `paused` is what the program declares, and each start writes it again
+    -- a pause by an operator; `paused` is the program's own declaration, which each start writes again
     pause_at timestamptz,
     pause_by text,
     pause_reason text,
@@ -23,7 +23,7 @@ CREATE TABLE schedule (
 ) WITH (fillfactor = 50);
 GRANT SELECT, INSERT, UPDATE, DELETE ON schedule TO fairlead_engine;
 
--- Each run of a schedule, once: the record that none was missed and none doubled.
+-- One row per run of a schedule, which shows that no run was missed or doubled.
 CREATE TABLE schedule_run (
     schedule text NOT NULL,
     run_at timestamptz NOT NULL,

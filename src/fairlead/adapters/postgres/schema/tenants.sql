@@ -1,4 +1,4 @@
--- tenants: weights, caps and pauses, as operators and programs set them.
+-- tenants: weights, caps and pauses, as set by operators and programs.
 
 CREATE TABLE tenant_tier (
     name text PRIMARY KEY,
@@ -22,17 +22,16 @@ CREATE POLICY reader_sees_its_tenant ON tenant_setting TO fairlead_reader
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON tenant_setting TO fairlead_engine;
 
--- The caps in force. '' for the tenant: all tenants' jobs of the group; '' for the group: all jobs of the
--- tenant. A claim locks the rows of what it is about to count, so two claims never count at the same time.
+-- The caps in force. '' as the tenant: the jobs of the group of all tenants; '' as the group: all jobs of the tenant.
+-- A claim locks the caps that it counts, so that two claims never count one at the same time.
 CREATE TABLE concurrency_cap (
     tenant_id text NOT NULL,
     group_key text NOT NULL,
     max_running integer NOT NULL CHECK (max_running > 0),
-    -- no running job under the cap began before this moment, so a claim counts from here
+    -- no running job under the cap began earlier, so a claim counts from here
     counted_from timestamptz NOT NULL DEFAULT '-infinity',
-    -- a transaction that began after the cap was set and its lanes were in step. A claim that did not see the
-    -- cap, and so held no row of it, is older. Until those have ended, however late they commit, all jobs are
-    -- counted
+    -- a transaction that began after the cap was set and copied to its lanes. A claim that did not see the cap, and so
+    -- did not lock it, is older. Until all older transactions have ended, all jobs are counted
     known_by xid8,
     PRIMARY KEY (tenant_id, group_key),
     CHECK (tenant_id <> '' OR group_key <> '')
@@ -46,7 +45,7 @@ CREATE POLICY reader_sees_its_tenant ON concurrency_cap TO fairlead_reader
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON concurrency_cap TO fairlead_engine;
 
--- Pauses, and the holds of groups that wait for their turn at the provider's limits (scope `rate`).
+-- Pauses, and rate holds: groups that wait for a reservation at the provider's limits (scope `rate`).
 CREATE TABLE pause (
     scope text NOT NULL CHECK (scope IN ('queue', 'kind', 'tenant', 'provider', 'group', 'rate')),
     -- the tenant of a group; '' for a group that all tenants share, and for every other scope

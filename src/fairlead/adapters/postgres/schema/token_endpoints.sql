@@ -1,6 +1,6 @@
--- token_endpoints: rate, breaker and pause of each token endpoint, by provider and client id. They are here and not
--- in the gate of calls (Redis), so that a refresh takes its permit in the statement that claims it, and refreshes
--- continue without Redis (docs/adr/0018). Spec: R13.
+-- token_endpoints: rate, breaker and pause of each token endpoint, by provider and client id. They are not part of the
+-- gate of calls (Redis), so that a refresh gets its permit in the statement that claims it, and refreshes continue
+-- without Redis (docs/adr/0018). Spec: R13.
 
 CREATE TABLE endpoint_gate (
     provider text NOT NULL,
@@ -15,11 +15,11 @@ CREATE TABLE endpoint_gate (
     permits double precision NOT NULL DEFAULT 0,
     refilled_at timestamptz NOT NULL DEFAULT now(),
     changed_at timestamptz NOT NULL DEFAULT now(),
-    -- connections that met an outage since the last response; the process for unsent requests
+    -- connections that failed since the last response, with the process if the request was not sent
     failing text[] NOT NULL DEFAULT '{}',
     -- connections that were rate-limited since the last token
     limited uuid[] NOT NULL DEFAULT '{}',
-    -- a refused secret and the connection, or host, that it was refused to
+    -- a rejected secret, and the connection or host for which it was rejected
     refusing text[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (provider, client_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 50);

@@ -1,4 +1,4 @@
--- vault: the data keys, wrapped by the master key that master_id names; one current key per tenant.
+-- vault: data keys, each wrapped by the master key that master_id names; one current key per tenant.
 
 CREATE TABLE data_key (
     key_id uuid PRIMARY KEY,

@@ -3,7 +3,7 @@
 -- Returns connection_id; no row if there is none
 -- Locks   the credential's row, as settle does first; then the connection's and the refresh attempt's, and the
 --         lanes that waited for a grant
--- Needs   the credential follows by its foreign key; grant_given
+-- Needs   the credential follows by its foreign key; resume_after_grant
 WITH held AS MATERIALIZED (
     SELECT FROM credential WHERE connection_id = :connection_id FOR NO KEY UPDATE
 ),
@@ -15,7 +15,7 @@ gone AS (
 freed AS (
     DELETE FROM refresh_attempt USING gone WHERE refresh_attempt.connection_id = gone.connection_id
 ),
-goes_on AS MATERIALIZED (SELECT grant_given(tenant_id, provider, account) FROM gone)
+goes_on AS MATERIALIZED (SELECT resume_after_grant(tenant_id, provider, account) FROM gone)
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id)
 SELECT :audit_id::uuid, tenant_id, :actor::text, 'connection.removed', provider, connection_id
 FROM gone, goes_on

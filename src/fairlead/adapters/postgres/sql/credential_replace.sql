@@ -4,7 +4,7 @@
 -- Returns the connection_id; no row if another writer was faster
 -- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation).
 --         And the lanes that waited for the grant
--- Needs   the primary keys; grant_given. The version moves on even where the clock does not, as in
+-- Needs   the primary keys; resume_after_grant. The version moves on even where the clock does not, as in
 --         connection_configure
 WITH moved AS (
     UPDATE credential SET
@@ -34,19 +34,21 @@ healed AS (
         status = 'auto_resolved', resolution = 'reauthorize', resolved_by = :actor,
         resolution_reason = 'the connection was given a new grant', resolved_at = now(), action_due_at = NULL
     FROM moved
-    WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.tenant_id = moved.tenant_id
+    WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id
+        AND dead_letter.tenant_id = moved.tenant_id
         AND dead_letter.status = 'pending_review' AND dead_letter.kind = 'token.refresh'
 ),
 unblocked AS (  -- dead_letter.process retries work that lacked the grant; other work failed for another cause
     UPDATE dead_letter SET action_due_at = now()
     FROM moved
-    WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.tenant_id = moved.tenant_id
+    WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id
+        AND dead_letter.tenant_id = moved.tenant_id
         AND dead_letter.status = 'pending_review' AND dead_letter.category = 'permanent_auth'
         AND dead_letter.kind <> 'token.refresh' AND dead_letter.replay_job_id IS NULL
 ),
 goes_on AS MATERIALIZED (
     SELECT CASE WHEN :state::text = 'active'
-        THEN grant_given(moved.tenant_id, described.provider, described.account) END FROM moved, described
+        THEN resume_after_grant(moved.tenant_id, described.provider, described.account) END FROM moved, described
 )
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
 SELECT :audit_id::uuid, moved.tenant_id, :actor::text, 'connection.reauthorised', described.provider,

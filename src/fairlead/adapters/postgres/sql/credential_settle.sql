@@ -10,7 +10,7 @@
 --         another token. Otherwise a reconnect or a faster answer wins, and so may the answer of a later
 --         send that has not come yet, for as long as that token may be sent once more. A late answer may heal
 --         needs_reauth (the generation was not replaced), never revoked; then the work that waited for a grant goes
---         on. grant_given
+--         on. resume_after_grant
 WITH answer AS (
     SELECT * FROM unnest(
         :connection_ids::uuid[], :generations::bigint[], :epochs::bigint[], :sealeds::bytea[],
@@ -79,7 +79,7 @@ told AS (
     FROM settled JOIN connection USING (connection_id)
 ),
 goes_on AS MATERIALIZED (  -- of those that were not active just now
-    SELECT grant_given(tenant_id, provider, account) FROM settled WHERE state_at = now()
+    SELECT resume_after_grant(tenant_id, provider, account) FROM settled WHERE state_at = now()
 )
 SELECT connection_id, epoch, false AS busy FROM settled CROSS JOIN (SELECT count(*) FROM goes_on) AS done
 UNION ALL

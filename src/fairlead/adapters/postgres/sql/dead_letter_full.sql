@@ -4,7 +4,7 @@
 --         their share of them; of such a kind one tenant alone where more than half of it are his, until the queue has
 --         twice as many
 -- Locks   nothing
--- Needs   dead_letter_open_idx, which the bound keeps small. fairlead_enqueue asks the same (dead_letter_refused)
+-- Needs   dead_letter_open_idx, which the bound keeps small. fairlead_enqueue asks the same (dead_letter_refusals)
 WITH open AS MATERIALIZED (
     SELECT d.kind, d.tenant_id, count(*) AS entries FROM dead_letter d
     WHERE d.queue = :queue AND d.status = 'pending_review'
@@ -16,6 +16,7 @@ kinds AS (
     FROM open GROUP BY open.kind
 ),
 whole AS (SELECT sum(entries) AS entries, avg(entries) AS share FROM kinds)
-SELECT kinds.kind, CASE WHEN 2 * of_loudest > kinds.entries AND whole.entries < 2 * :bound::bigint THEN loudest END AS tenant_id
+SELECT kinds.kind, CASE WHEN 2 * of_loudest > kinds.entries AND whole.entries < 2 * :bound::bigint
+    THEN loudest END AS tenant_id
 FROM kinds, whole
 WHERE whole.entries >= :bound::bigint AND kinds.entries >= whole.share

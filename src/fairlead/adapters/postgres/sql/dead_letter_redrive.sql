@@ -20,7 +20,7 @@ freed AS (
         SELECT last.job_id FROM job AS last CROSS JOIN entry
         WHERE last.kind = :kind::text AND last.tenant_id = :tenant_id::text AND last.unique_key = :unique_key::text
             AND last.unique_live AND last.state <> 'running'
-            AND NOT key_is_held(last.kind, last.state, last.expires_at, last.unique_until, now())))
+            AND NOT key_covers(last.kind, last.state, last.expires_at, last.unique_until, now())))
     RETURNING job.job_id, job.unique_until
 ),
 stored AS (

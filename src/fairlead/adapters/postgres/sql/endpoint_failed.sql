@@ -4,7 +4,7 @@
 --         (ours was the probe), reason
 -- Returns opened_s: seconds for which the breaker opened by this, else null; said_by; no row if the host has
 --         none
--- Locks   the host's row (endpoint_gates)
+-- Locks   the host's row (endpoint_gate_lock)
 -- Needs   the primary key. A connection counts once, and one with an unsent request only once two processes report
 --         it; of each process as many are stored as would suffice. While it is open only a probe opens it again, for
 --         twice as long, and only that of a connection and process that had not failed before: others may probe at once
@@ -12,7 +12,7 @@ WITH before AS MATERIALIZED (
     SELECT g.*, greatest(2, :threshold::integer) AS enough,
         concat_ws(' ', :connection_id::uuid, :session_id::uuid) AS word,
         (SELECT count(*) FROM unnest(g.failing) AS said WHERE split_part(said, ' ', 2) = :session_id::uuid::text) AS ours
-    FROM endpoint_gates(:provider, ARRAY[:place]) g
+    FROM endpoint_gate_lock(:provider, ARRAY[:place]) g
 ),
 heard AS (
     SELECT before.*, failures < 10000 AND CASE WHEN :probe::boolean

@@ -3,11 +3,11 @@
 -- Takes   provider, app, place, bucket (row names), granted (it gave a token), secret_fingerprint (NULL: the
 --         connection's own, which says nothing of the app's)
 -- Returns client_id (the row) of what was closed to others and is open to them again; the widest first
--- Locks   the endpoint's rows (endpoint_gates)
+-- Locks   the endpoint's rows (endpoint_gate_lock)
 -- Needs   the primary key
 WITH gates AS MATERIALIZED (
     SELECT g.client_id, g.state = 'open' OR lifts AS ends, lifts
-    FROM endpoint_gates(:provider, ARRAY[:app, :place, :bucket]) g, LATERAL (
+    FROM endpoint_gate_lock(:provider, ARRAY[:app, :place, :bucket]) g, LATERAL (
         SELECT coalesce(:granted::boolean AND g.secret_fingerprint = :secret_fingerprint::text, false) AS lifts) AS said
 ),
 changed AS (

@@ -3,7 +3,7 @@
 -- Takes   provider, app, place (row names, which may be one), host, connection_id, secret_fingerprint, reason, probe
 --         (ours was the probe), open_max_s (then one connection may try again)
 -- Returns client_id (the row), for_s, news, said_by of what is paused for this secret; the widest first
--- Locks   the endpoint's rows (endpoint_gates)
+-- Locks   the endpoint's rows (endpoint_gate_lock)
 -- Needs   the primary key; a token given to the same secret in between starts the count again (endpoint_healthy). Only
 --         the probe of a connection that was not refused before keeps it paused for longer: others may probe at once.
 --         The last hundred refused connections are stored
@@ -11,7 +11,7 @@ WITH gates AS MATERIALIZED (
     SELECT g.client_id, g.secret_fingerprint IS NOT DISTINCT FROM :secret_fingerprint::text AS halted,
         ARRAY(SELECT said FROM unnest(g.refusing) AS said
             WHERE starts_with(said, :secret_fingerprint::text || ' ')) AS refusing
-    FROM endpoint_gates(:provider, ARRAY[:app, :place]) g
+    FROM endpoint_gate_lock(:provider, ARRAY[:app, :place]) g
 ),
 words AS (
     SELECT gates.*, :secret_fingerprint::text || ' ' || CASE
@@ -20,7 +20,8 @@ words AS (
 ),
 heard AS (  -- a host counts for the app only once it is paused
     SELECT words.*, word <> ALL (refusing) AND (client_id = :place OR halted OR (
-        SELECT p.halted OR cardinality(array_remove(p.refusing, p.word)) > 0 FROM words p WHERE p.client_id = :place)) AS fresh
+        SELECT p.halted OR cardinality(array_remove(p.refusing, p.word)) > 0 FROM words p
+            WHERE p.client_id = :place)) AS fresh
     FROM words
 ),
 changed AS (

@@ -1,7 +1,7 @@
 -- endpoint_penalise: record a 429 for one connection; 429s for two empty the bucket for a while (R50).
 -- Takes   provider, bucket (the rate's row), connection_id, per_s (NULL: no rate, so nothing to empty), burst, hint_s
 -- Returns nothing
--- Locks   the rate's row (endpoint_gates)
+-- Locks   the rate's row (endpoint_gate_lock)
 -- Needs   the primary key; a token in between resets the count; a longer hint that is running stays. The debt
 --         is at most one bucket (R52)
 UPDATE endpoint_gate g SET
@@ -12,5 +12,5 @@ UPDATE endpoint_gate g SET
         -least(:burst::float8, :hint_s::float8 * :per_s::float8)) END,
     refilled_at = CASE WHEN cardinality(array_remove(g.limited, :connection_id::uuid)) = 0
         THEN g.refilled_at ELSE greatest(g.refilled_at, now()) END
-FROM endpoint_gates(:provider, ARRAY[:bucket]) AS gates
+FROM endpoint_gate_lock(:provider, ARRAY[:bucket]) AS gates
 WHERE g.provider = :provider AND g.client_id = gates.client_id AND :per_s::float8 IS NOT NULL;

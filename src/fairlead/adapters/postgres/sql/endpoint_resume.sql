@@ -1,14 +1,14 @@
 -- endpoint_resume: let all connections of an app use this endpoint again, on an operator's request.
 -- Takes   provider, client_id (the row)
 -- Returns a row if there was anything to lift
--- Locks   the endpoint's row (endpoint_gates), and the back-offs
+-- Locks   the endpoint's row (endpoint_gate_lock), and the back-offs
 -- Needs   the primary key; connections of one app are few among all, and a person asks
 WITH lifted AS (
     UPDATE endpoint_gate g SET
         state = 'closed', reason = NULL, failures = 0, openings = 0, open_until = NULL, probe_until = NULL,
         permits = greatest(g.permits, 1), secret_fingerprint = NULL, failing = '{}', limited = '{}', refusing = '{}',
         changed_at = now()
-    FROM endpoint_gates(:provider, ARRAY[:client_id]) AS gates
+    FROM endpoint_gate_lock(:provider, ARRAY[:client_id]) AS gates
     WHERE g.provider = :provider AND g.client_id = gates.client_id
         AND (g.state <> 'closed' OR g.secret_fingerprint IS NOT NULL OR g.permits < 0)
     RETURNING 1

@@ -8,11 +8,11 @@
 -- Returns for each asked: held_s (its own back-off), turn among those without, granted (permits), level (permits left
 --         before), guard, probe, dirty, retry_after_s (breaker or pause), reason, epoch (of its INTENT; NULL: lost, its
 --         permit and the place of the probe are free again); no row if the rate's row is not there
--- Locks   the endpoint's rows (endpoint_gates), then the refresh attempts, in key order: every statement that locks both does so
+-- Locks   the endpoint's rows (endpoint_gate_lock), then the refresh attempts, in key order: every statement that locks both does so
 --         in this order, and none that holds a refresh attempt asks for an endpoint. A refresh attempt that others hold is lost and
 --         not waited for, so that it holds up no other connection of the endpoint
 -- Needs   the primary keys; after the time of a breaker or pause the first one is the one probe of the fleet.
---         A snapshot may be older than the insert, so refresh_attempt_sent looks again. endpoint_gates has a newer snapshot than
+--         A snapshot may be older than the insert, so refresh_attempt_sent looks again. endpoint_gate_lock has a newer snapshot than
 --         the statement: a row that was inserted between the two could be read, but not written. The join leaves it out.
 --         Time alone takes over only what was never sent (R7): phase intent without a sent_at.
 --         A process takes over its own intent too: it has one flight per connection at most.
@@ -30,7 +30,7 @@ WITH asked AS MATERIALIZED (
 ),
 gates AS MATERIALIZED (
     SELECT g.*, coalesce(g.secret_fingerprint = :secret_fingerprint::text, false) AS halted
-    FROM endpoint_gates(:provider, ARRAY[:app, :place, :bucket]) g
+    FROM endpoint_gate_lock(:provider, ARRAY[:app, :place, :bucket]) g
     JOIN endpoint_gate USING (provider, client_id)
 ),
 facts AS (

@@ -12,9 +12,10 @@ WITH input AS (
 ),
 dead AS (
     UPDATE job SET
-        state = CASE WHEN result IS NULL THEN 'discarded' ELSE 'cancelled' END, finished_at = now(), crash_count = 0, lease_id = NULL,
+        state = CASE WHEN result IS NULL THEN 'discarded' ELSE 'cancelled' END, finished_at = now(),
+            crash_count = 0, lease_id = NULL,
         session_id = NULL, settled_lease_id = input.lease_id, unique_live = coalesce(unique_until > now(), false),
-        failures = failure_added(failures, input.failure), args = coalesce(input.args, job.args)
+        failures = failures_append(failures, input.failure), args = coalesce(input.args, job.args)
     FROM input
     WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id  -- which only a running job has
     RETURNING job.job_id, job AS final, input.dead_letter_id, input.failure, input.connection_id,

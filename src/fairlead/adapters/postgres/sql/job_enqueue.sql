@@ -8,13 +8,14 @@
 --         in one call, one is stored, by the choice that asks for most: waiting before follow_up before open
 -- Locks   the new rows, the jobs with a key that is handed on, those made more urgent (none that is locked), and lanes
 --         that are not ready; keys are taken in key order, so that two callers never wait for each other
--- Needs   job_unique_idx; key_is_held, key_is_open, key_run, key_answered, key_state_of; follow_later and the trigger
---         job_run_ended; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
+-- Needs   job_unique_idx; key_covers, key_run_covers, key_running_job, key_holder_merge, key_state_of; follow_up_run_at and the trigger
+--         job_release_follow_up; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH input AS MATERIALIZED (
     SELECT i.*,
         first_value(i.job_id) OVER alike AS kept_id,
         now() + min(i.delay_s) OVER alike * interval '1 second' AS run_at,
-        now() + nullif(max(coalesce(i.expires_in_s, 'infinity')) OVER alike, 'infinity') * interval '1 second' AS expires_at,
+        now() + nullif(max(coalesce(i.expires_in_s, 'infinity')) OVER alike,
+            'infinity') * interval '1 second' AS expires_at,
         bool_or(i.unique_while = 'waiting') OVER alike AS beside,
         min(i.unique_while) OVER alike = 'open' AND max(i.unique_while) OVER alike = 'open' AS open
     FROM unnest(
@@ -30,8 +31,8 @@ WITH input AS MATERIALIZED (
 ),
 keyed AS MATERIALIZED (
     SELECT input.job_id AS asked_id, input.kept_id, input.priority, input.run_at, input.expires_at, job.job_id, job.state,
-        key_is_held(job.kind, job.state, job.expires_at, job.unique_until, now())
-            OR input.open AND key_is_open('open', job.state, job.result) AS answers
+        key_covers(job.kind, job.state, job.expires_at, job.unique_until, now())
+            OR input.open AND key_run_covers('open', job.state, job.result) AS answers
     FROM input JOIN job
         ON job.kind = input.kind AND job.tenant_id = input.tenant_id AND job.unique_key = input.unique_key
         AND job.unique_live
@@ -41,7 +42,7 @@ held AS MATERIALIZED (
     UNION ALL  -- a run that handed its key on before, to a job that is gone
     SELECT input.job_id, input.kept_id, input.priority, input.run_at, input.expires_at, run.job_id, 'running'
     FROM input CROSS JOIN LATERAL (
-        SELECT key_run(input.kind, input.tenant_id, input.unique_key, true) AS job_id OFFSET 0) AS run
+        SELECT key_running_job(input.kind, input.tenant_id, input.unique_key, true) AS job_id OFFSET 0) AS run
     WHERE input.open AND run.job_id IS NOT NULL
         AND NOT EXISTS (SELECT FROM keyed WHERE keyed.asked_id = input.job_id AND keyed.answers)
 ),
@@ -49,20 +50,21 @@ freed AS (
     UPDATE job SET unique_live = false
     FROM (SELECT DISTINCT job_id FROM keyed WHERE NOT answers ORDER BY job_id) AS key
     WHERE job.job_id = key.job_id AND job.unique_live
-        AND NOT key_is_held(job.kind, job.state, job.expires_at, job.unique_until, now())
+        AND NOT key_covers(job.kind, job.state, job.expires_at, job.unique_until, now())
     RETURNING job.job_id
 ),
 raised AS (
     UPDATE job SET
         priority = wanted.priority, run_at = wanted.run_at, expires_at = wanted.expires_at,
         follow_at = CASE WHEN job.follow_at IS NOT NULL THEN least(job.follow_at, wanted.asked_at) END,
-        lane_id = lane_of(job.queue, job.kind, job.provider, wanted.priority, job.tenant_id, job.group_key)
+        lane_id = lane_id_of(job.queue, job.kind, job.provider, wanted.priority, job.tenant_id, job.group_key)
     FROM (
         SELECT waiting.job_id, held.run_at AS asked_at, a.*
         FROM held JOIN job AS waiting ON waiting.job_id = held.job_id
-            CROSS JOIN key_answered(waiting, held.priority, held.run_at, held.expires_at) AS a
+            CROSS JOIN key_holder_merge(waiting, held.priority, held.run_at, held.expires_at) AS a
         WHERE held.asked_id = held.kept_id AND waiting.state = 'available'
-            AND ((waiting.priority, waiting.run_at, waiting.expires_at) IS DISTINCT FROM (a.priority, a.run_at, a.expires_at)
+            AND ((waiting.priority, waiting.run_at, waiting.expires_at) IS DISTINCT
+                FROM (a.priority, a.run_at, a.expires_at)
                 OR waiting.follow_at > held.run_at)
         FOR NO KEY UPDATE OF waiting SKIP LOCKED  -- the transaction that locks it claims, cancels or hurries it
     ) AS wanted
@@ -73,14 +75,15 @@ stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
                      unique_live, unique_until, expires_at, tags, replay_of, lane_id, follow_at)
     SELECT input.job_id, input.kind, input.tenant_id, input.queue, input.provider, input.group_key,
-           input.priority, CASE WHEN input.run_id IS NULL THEN input.run_at ELSE follow_later() END, input.args, input.unique_key,
+           input.priority, CASE WHEN input.run_id IS NULL THEN input.run_at ELSE follow_up_run_at() END,
+               input.args, input.unique_key,
            input.unique_key IS NOT NULL, now() + input.unique_for_s * interval '1 second', input.expires_at,
            ARRAY(SELECT jsonb_array_elements_text(input.tags)), input.replay_of,
-           lane_of(input.queue, input.kind, input.provider, input.priority, input.tenant_id, input.group_key),
+           lane_id_of(input.queue, input.kind, input.provider, input.priority, input.tenant_id, input.group_key),
            CASE WHEN input.run_id IS NOT NULL THEN input.run_at END
     FROM (
         SELECT asked.*, CASE WHEN NOT asked.beside AND asked.unique_key IS NOT NULL
-            THEN key_run(asked.kind, asked.tenant_id, asked.unique_key, false) END AS run_id
+            THEN key_running_job(asked.kind, asked.tenant_id, asked.unique_key, false) END AS run_id
         FROM input AS asked
         WHERE asked.job_id = asked.kept_id
             AND NOT EXISTS (SELECT FROM held WHERE held.asked_id = asked.job_id)
@@ -91,11 +94,11 @@ stored AS (
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live
         DO UPDATE SET
             (priority, run_at, expires_at) = (
-                SELECT a.* FROM key_answered(
+                SELECT a.* FROM key_holder_merge(
                     job, excluded.priority, coalesce(excluded.follow_at, excluded.run_at), excluded.expires_at) AS a),
             follow_at = CASE WHEN job.follow_at IS NOT NULL THEN
                 least(job.follow_at, coalesce(excluded.follow_at, excluded.run_at)) END,
-            lane_id = lane_of(job.queue, job.kind, job.provider, least(job.priority, excluded.priority),
+            lane_id = lane_id_of(job.queue, job.kind, job.provider, least(job.priority, excluded.priority),
                               job.tenant_id, job.group_key)
     RETURNING job.job_id, job.kind, job.tenant_id, job.unique_key, job.state, job.queue, job.run_at, job.lane_id,
         job.follow_at IS NOT NULL AS follows
@@ -120,7 +123,8 @@ SELECT
         WHEN held.job_id IS NOT NULL THEN key_state_of(held.state)
         WHEN stored.job_id <> input.job_id THEN key_state_of(stored.state)  -- one of this call, or of another one just now
         WHEN stored.follows THEN 'running'
-        WHEN input.beside AND key_run(input.kind, input.tenant_id, input.unique_key, false) IS NOT NULL THEN 'running'
+        WHEN input.beside AND key_running_job(input.kind, input.tenant_id, input.unique_key, false) IS NOT NULL
+            THEN 'running'
         ELSE 'none'
     END AS key_state
 FROM input

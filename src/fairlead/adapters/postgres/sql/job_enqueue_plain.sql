@@ -1,5 +1,5 @@
 -- job_enqueue_plain: store new jobs without unique keys, 500 in 25 ms instead of 50 ms by job_enqueue; otherwise the same.
--- Takes   arrays of one length: job_ids, tenant_ids, args, lane_ids (as the function lane_of has them), kinds, queues,
+-- Takes   arrays of one length: job_ids, tenant_ids, args, lane_ids (as the function lane_id_of has them), kinds, queues,
 --         providers, group_keys, priorities, delays_s, expires_in_s, tags (JSON lists), replay_of. And notify
 --         (notify workers of jobs that are due now); touch (false: a later statement of the transaction does it)
 -- Returns one row: stored

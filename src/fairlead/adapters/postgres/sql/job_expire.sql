@@ -16,7 +16,7 @@ dead AS (
     UPDATE job SET
         state = CASE WHEN result IS NULL THEN 'discarded' ELSE 'cancelled' END, finished_at = now(),
         unique_live = coalesce(unique_until > now(), false),
-        failures = CASE WHEN result IS NOT NULL THEN failures ELSE failure_added(failures, jsonb_build_object(
+        failures = CASE WHEN result IS NOT NULL THEN failures ELSE failures_append(failures, jsonb_build_object(
             'category', 'permanent_request', 'code', 'expired', 'attempt', attempt, 'ran_s', 0,
             'reason', format('not run before its expiry at %s', to_char(expires_at AT TIME ZONE 'UTC',
                              'YYYY-MM-DD"T"HH24:MI:SS"Z"')))) END

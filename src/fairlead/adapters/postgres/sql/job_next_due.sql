@@ -24,7 +24,7 @@ FROM (
         WHERE state = 'parked' AND wake_at < 'infinity' AND wake_at >= (SELECT f.wake_at FROM lane_wake_floor f)
         ORDER BY wake_at LIMIT 200) AS soonest
     UNION ALL
-    SELECT now() WHERE lane_wake_unseen()
+    SELECT now() WHERE lane_wake_has_new()
     UNION ALL
     SELECT suspect.at FROM unnest(:queues::text[]) AS named (queue) CROSS JOIN LATERAL (
         SELECT greatest(min(run_at), paused_until(queue, kind, coalesce(provider, ''), tenant_id, group_key)) AS at

@@ -11,7 +11,7 @@ WITH back AS (
         attempt = CASE WHEN input.failure IS NULL THEN greatest(attempt - 1, 0) ELSE attempt END,
         crash_count = CASE WHEN started_at IS NULL THEN crash_count ELSE 0 END,
         lease_id = NULL, session_id = NULL, started_at = NULL, settled_lease_id = input.lease_id,
-        failures = CASE WHEN input.failure IS NULL THEN failures ELSE failure_added(failures, input.failure) END,
+        failures = CASE WHEN input.failure IS NULL THEN failures ELSE failures_append(failures, input.failure) END,
         streaks = coalesce(input.streaks, job.streaks), args = coalesce(input.args, job.args),
         call_waits_since = now() - input.call_waited_s * interval '1 second'
     FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :delays_s::float8[], :failures::jsonb[], :streaks::jsonb[],

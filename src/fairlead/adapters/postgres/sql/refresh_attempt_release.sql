@@ -26,8 +26,10 @@ held AS MATERIALIZED (
 gone AS (
     DELETE FROM refresh_attempt USING wanted JOIN held USING (connection_id)
     WHERE refresh_attempt.connection_id = wanted.connection_id AND refresh_attempt.attempt_id = wanted.attempt_id
-        AND (refresh_attempt.sent_at IS NULL OR (refresh_attempt.phase IN ('sent', 'unknown') AND refresh_attempt.replays = 0))
-    RETURNING refresh_attempt.attempt_id, refresh_attempt.connection_id, refresh_attempt.from_generation, refresh_attempt.phase
+        AND (refresh_attempt.sent_at IS NULL OR (refresh_attempt.phase IN ('sent', 'unknown')
+            AND refresh_attempt.replays = 0))
+    RETURNING refresh_attempt.attempt_id, refresh_attempt.connection_id, refresh_attempt.from_generation,
+        refresh_attempt.phase
 ),
 known AS (
     UPDATE credential SET state = 'active', state_reason = NULL, state_at = now(), due_at = now()

@@ -12,7 +12,8 @@ WITH moved AS (
     RETURNING name
 ),
 fresh AS MATERIALIZED (
-    SELECT name FROM moved WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = :name::text AND run_at = :run_at::timestamptz)
+    SELECT name FROM moved WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = :name::text
+        AND run_at = :run_at::timestamptz)
 ),
 hurried AS (
     UPDATE job SET run_at = now()
@@ -27,7 +28,7 @@ lapsed AS (  -- it will not run, so the key is free
     FROM fresh
     WHERE job.kind = :kind::text AND job.tenant_id = :tenant_id::text AND job.unique_key = :unique_key::text
         AND job.unique_live AND job.state <> 'running'
-        AND NOT key_is_held(job.kind, job.state, job.expires_at, job.unique_until, now())
+        AND NOT key_covers(job.kind, job.state, job.expires_at, job.unique_until, now())
     RETURNING job.job_id
 ),
 stored AS (
@@ -49,6 +50,7 @@ told AS MATERIALIZED (
 ),
 noted AS (
     INSERT INTO schedule_run (schedule, run_at, session_id, coalesced, job_id)
-    SELECT fresh.name, :run_at::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM fresh LEFT JOIN stored ON true
+    SELECT fresh.name, :run_at::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM fresh
+        LEFT JOIN stored ON true
 )
 SELECT moved.name, told.count FROM moved CROSS JOIN told LEFT JOIN lanes ON true

@@ -19,7 +19,9 @@ ON CONFLICT (name) DO UPDATE SET
     timezone = excluded.timezone, missed = excluded.missed, queue = excluded.queue, priority = excluded.priority,
     args = excluded.args, jitter = excluded.jitter, paused = excluded.paused, updated_at = now(),
     last_run_at = CASE WHEN s.paused AND NOT excluded.paused
-                         OR (s.expression, s.timezone) IS DISTINCT FROM (excluded.expression, excluded.timezone) THEN greatest(s.last_run_at, now()) ELSE s.last_run_at END
+                         OR (s.expression, s.timezone) IS DISTINCT
+                             FROM (excluded.expression, excluded.timezone) THEN greatest(s.last_run_at, now())
+                                 ELSE s.last_run_at END
 WHERE (s.expression, s.kind, s.tenant_id, s.timezone, s.missed, s.queue, s.priority, s.args, s.jitter, s.paused)
     IS DISTINCT FROM (excluded.expression, excluded.kind, excluded.tenant_id, excluded.timezone, excluded.missed,
                       excluded.queue, excluded.priority, excluded.args, excluded.jitter, excluded.paused)

@@ -21,7 +21,8 @@ FROM (SELECT) AS always LEFT JOIN (
 ) ON s.nspname = :schema::text AND c.relname = 'job' AND p.polname = 'engine_sees_all'
 CROSS JOIN (
     SELECT coalesce(string_agg(DISTINCT who, ', '), '') AS creators,
-        coalesce(string_agg(format('REVOKE CREATE ON SCHEMA %I FROM %s;', nspname, who), ' ' ORDER BY nspname, who), '') AS revokes
+        coalesce(string_agg(format('REVOKE CREATE ON SCHEMA %I FROM %s;', nspname, who), ' ' ORDER BY nspname,
+            who), '') AS revokes
     FROM (
         SELECT n.nspname, coalesce(quote_ident(r.rolname), 'PUBLIC') AS who
         FROM pg_namespace n CROSS JOIN aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee

@@ -23,7 +23,8 @@ WITH swept AS (
     WHERE s.last_at <= now() - :every_s::float8 * interval '1 second'
         OR s.last_at > now() + interval '1 minute'  -- the clock was set back
     RETURNING s.uninterrupted_since, coalesce(  -- the row's former value: this is the first pass of a minute
-        date_trunc('minute', now()) <> (SELECT date_trunc('minute', last_at) FROM maintenance_run WHERE name = 'rescue'), true
+        date_trunc('minute', now()) <> (SELECT date_trunc('minute', last_at) FROM maintenance_run
+            WHERE name = 'rescue'), true
     ) AS thorough
 ),
 open AS MATERIALIZED (
@@ -66,7 +67,7 @@ freed AS (
     UPDATE job SET
         state = 'available', attempt = greatest(attempt - 1, 0), crash_count = judged.crashes,
         lease_id = NULL, session_id = NULL, started_at = NULL,
-        failures = CASE WHEN NOT judged.crashed THEN failures ELSE failure_added(failures, jsonb_build_object(
+        failures = CASE WHEN NOT judged.crashed THEN failures ELSE failures_append(failures, jsonb_build_object(
             'category', 'transient_server', 'code', 'crashed', 'attempt', attempt,
             'ran_s', extract(epoch FROM now() - started_at),
             'reason', 'its worker died or did not renew its lease in time; this counts as no attempt')) END
@@ -82,7 +83,7 @@ dead AS (
         state = CASE WHEN result IS NULL THEN 'discarded' ELSE 'cancelled' END,
         finished_at = now(), crash_count = judged.crashes, lease_id = NULL, session_id = NULL,
         unique_live = coalesce(unique_until > now(), false),
-        failures = failure_added(failures, jsonb_build_object(
+        failures = failures_append(failures, jsonb_build_object(
             'category', 'transient_server', 'code', 'poison', 'attempt', attempt,
             'ran_s', extract(epoch FROM now() - started_at),
             'reason', format('its worker died or did not renew its lease in time, %s times', judged.crashes)))

@@ -1,9 +1,9 @@
--- grant_given: resume the work of a connection that has a grant again, or that is removed.
+-- resume_after_grant: end the pause of await_grant, when the connection has a new grant or is removed.
 -- Takes   of_tenant, of_provider, of_account: the key of the connection
 -- Returns nothing
 -- Locks   the pause of the connection; its lanes in the order of their ids
--- Needs   nothing. Lanes that another pause holds stay parked
-CREATE FUNCTION grant_given(of_tenant text, of_provider text, of_account text) RETURNS void LANGUAGE plpgsql
+-- Needs   nothing. Lanes under another pause stay parked
+CREATE FUNCTION resume_after_grant(of_tenant text, of_provider text, of_account text) RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$
 BEGIN

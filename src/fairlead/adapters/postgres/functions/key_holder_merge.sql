@@ -1,6 +1,6 @@
--- key_answered: what a waiting holder of a unique key becomes when it answers for another job: at least as
--- urgent, valid for as long and, unless it has begun before or follows a run, due as early.
-CREATE FUNCTION key_answered(holder job, priority smallint, run_at timestamptz, expires_at timestamptz)
+-- key_holder_merge: the values of a waiting holder of a unique key once it covers another job, too: at least as urgent,
+-- valid for at least as long and, unless it has begun before or follows a run, due at least as early.
+CREATE FUNCTION key_holder_merge(holder job, priority smallint, run_at timestamptz, expires_at timestamptz)
 RETURNS TABLE (priority smallint, run_at timestamptz, expires_at timestamptz)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC

@@ -1,9 +1,0 @@
--- is_full: whether a cap of these names is full, as far as can be seen without a lock on it.
-CREATE FUNCTION is_full(of_tenant text, of_group text) RETURNS boolean LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-AS $$
-    SELECT EXISTS (
-        SELECT FROM concurrency_cap c CROSS JOIN LATERAL cap_running(c.tenant_id, c.group_key, cap_since(c.counted_from)) AS ran
-        WHERE (c.tenant_id, c.group_key) IN (VALUES (of_tenant, ''), ('', of_group), (of_tenant, of_group))
-            AND c.max_running <= ran.jobs)
-$$;
