@@ -43,7 +43,8 @@ async def test_a_later_migration_is_applied_beside_work(empty: DatabaseSettings)
     await Migrator(empty).apply()
     later = migration(1, "ALTER TABLE job ADD COLUMN y integer;")
     replaced = migration(
-        2, "CREATE OR REPLACE FUNCTION follow_up_run_at() RETURNS timestamptz LANGUAGE sql STABLE RETURN now();"
+        2,
+        "CREATE OR REPLACE FUNCTION follow_up_run_at() RETURNS timestamptz LANGUAGE sql STABLE RETURN now();",
     )
     database = await Database.open(empty)
     async with asyncio.timeout(60), at_work(database) as beside, a_long_report(empty, reads_s=1.5):
