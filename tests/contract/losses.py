@@ -23,7 +23,7 @@ from fairlead.testing._memory import MemoryLink
 Loss = Literal["request", "answer", "answers", "caller"]
 LOST = (DependencyUnavailableError, asyncio.CancelledError)
 """What a caller meets."""
-_BESIDE = ("dead_letter_full", "dead_letter_find")
+_BESIDE = ("dead_letter_refusals", "dead_letter_find")
 """Statements beside that which an act is about."""
 _WITH_A_CLAIM = "job_hand_back"
 """In memory this and the claim that follows are one: none of its answers is lost by itself."""

@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Callable[[UUID], dict[str, object]], set[str], int]] = {
         3,
     ),
     "dead_letter_due": (lambda session_id: {"limit": BATCH}, {"dead_letter_due_idx"}, 2),
-    "dead_letter_full": (
+    "dead_letter_refusals": (
         lambda session_id: {"queue": "default", "bound": 10_000},
         {"dead_letter_open_idx"},
         SIZE // 10 // BATCH,

@@ -50,7 +50,7 @@ class DeadLetterBound:
             if self._look_at.get(queue, moment) <= moment:
                 self._look_at[queue] = moment + LOOK_EVERY_S  # first: other callers need not ask too
                 rows = await (within or self._database).fetch(
-                    statement("dead_letter_full"), queue=queue, bound=self._bound
+                    statement("dead_letter_refusals"), queue=queue, bound=self._bound
                 )
                 self._full[queue] = frozenset((row["kind"], row["tenant_id"]) for row in rows)
         for job in jobs:

@@ -40,7 +40,7 @@ class PostgresGateNotes:
         )
         connections: list[Connection | None] = [None] * len(keys)
         for row in (row for row in rows if is_asked_for(row, keys)):
-            learned = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["learnt"]).items()}
+            learned = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["observed"]).items()}
             existed_s = math.inf if row["existed_s"] is None else row["existed_s"]
             slots = None if row["slots"] is None else LearnedSlots(int(row["slots"]), row["slots_version"])
             connections[row["ord"] - 1] = connection_of(row, learned, existed_s, slots)

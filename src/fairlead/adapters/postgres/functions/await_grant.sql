@@ -1,9 +1,10 @@
 -- await_grant: pause the work of a connection until it has a new grant, so that claims do not read it in vain.
 -- Takes   of_tenant, of_provider, of_account: the key of the connection
 -- Returns nothing
--- Locks   the pause of the connection; its lanes in the order of their ids. It waits some milliseconds for claims
--- Needs   nothing. A pause without end that an operator set stays as it is. The sweep repairs a lane that another
---         transaction creates at this moment
+-- Locks   the pause of the connection; its lanes in the order of their ids. It waits some milliseconds for
+--         claims
+-- Needs   nothing. A pause without end that an operator set stays as it is. The sweep repairs a lane that
+--         another transaction creates at this moment
 CREATE FUNCTION await_grant(of_tenant text, of_provider text, of_account text) RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$

@@ -2,8 +2,9 @@
 -- Takes   of_tenant, of_group: the names of the cap ('': all); since: count only jobs that began then or later
 -- Returns jobs, oldest; both NULL if an argument is NULL
 -- Locks   nothing
--- Needs   job_running_since_idx, job_running_group_since_idx. A suspect that has not begun counts, and holds `oldest`
---         at `since`, because it begins in a transaction of its own, which may commit more than 15 s later
+-- Needs   job_running_since_idx, job_running_group_since_idx. A suspect that has not begun counts, and holds
+--         `oldest` at `since`, because it begins in a transaction of its own, which may commit more than 15 s
+--         later
 CREATE FUNCTION cap_running(
     of_tenant text, of_group text, since timestamptz, OUT jobs bigint, OUT oldest timestamptz)
 LANGUAGE plpgsql STABLE STRICT

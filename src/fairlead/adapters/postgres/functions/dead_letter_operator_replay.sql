@@ -1,4 +1,5 @@
--- dead_letter_operator_replay: close an entry that an operator replayed as resolved by that operator, when its replay succeeds.
+-- dead_letter_operator_replay: close an entry that an operator replayed as resolved by that operator, when its
+-- replay succeeds.
 CREATE FUNCTION dead_letter_operator_replay() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     NEW.status := 'manual_resolved';

@@ -1,8 +1,8 @@
 -- dead_letter_refusals: the kinds of jobs that a queue refuses while it has too many open dead letters.
 -- Takes   of_queue, bound: the number of open entries from which the queue refuses
--- Returns kind, tenant_id: each kind with at least the average number of open entries per kind. tenant_id names the
---         one tenant with more than half of that kind's entries; it is NULL (all tenants) if there is no such tenant,
---         or if the queue has twice the bound
+-- Returns kind, tenant_id: each kind with at least the average number of open entries per kind. tenant_id names
+--         the one tenant with more than half of that kind's entries; it is NULL (all tenants) if there is no
+--         such tenant, or if the queue has twice the bound
 -- Locks   nothing
 -- Needs   dead_letter_open_idx, which the bound keeps small
 CREATE FUNCTION dead_letter_refusals(of_queue text, bound bigint) RETURNS TABLE (kind text, tenant_id text)

@@ -1,11 +1,12 @@
--- dead_letter_store: store the dead letter of a job that is discarded. Nothing else creates or reopens an entry of a
--- job that ran.
--- Takes   new_id; final_job: the job's row as this statement leaves it; the reason in four parts; the connection, and
---         when its token expires; due: when the processor reads the entry (NULL: only a person acts)
+-- dead_letter_store: store the dead letter of a job that is discarded. Nothing else creates or reopens an entry
+-- of a job that ran.
+-- Takes   new_id; final_job: the job's row as this statement leaves it; the reason in four parts; the
+--         connection, and when its token expires; due: when the processor reads the entry (NULL: only a person
+--         acts)
 -- Returns nothing
 -- Locks   the entry that it reopens: that of the replayed job, or the open one with the same unique key
--- Needs   to run in the statement that discards the job. A replay that fails reopens its entry, unless that was closed
---         meanwhile. In all other cases a new entry is stored. Spec: R19.
+-- Needs   to run in the statement that discards the job. A replay that fails reopens its entry, unless that was
+--         closed meanwhile. In all other cases a new entry is stored. Spec: R19.
 CREATE FUNCTION dead_letter_store(
     new_id uuid, final_job job, why_category text, why_code text, why_reason text, why_details jsonb,
     about_connection uuid, about_token_expires_at timestamptz, due timestamptz

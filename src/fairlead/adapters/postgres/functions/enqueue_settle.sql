@@ -1,9 +1,11 @@
--- enqueue_settle: decide at commit whether fairlead_enqueue stores a job, or the holder of its unique key covers it.
+-- enqueue_settle: decide at commit whether fairlead_enqueue stores a job, or the holder of its unique key
+-- covers it.
 -- Takes   the row of enqueue_note that the transaction wrote
 -- Returns NULL
 -- Locks   the waiting holder of the key until the commit, so that its handler sees what the caller stored
--- Needs   a deferred constraint trigger. It waits for no other transaction: a locked holder counts as begun, and a key
---         that another transaction is taking stays with that one. A run that has passed its key on is followed, too
+-- Needs   a deferred constraint trigger. It waits for no other transaction: a locked holder counts as begun,
+--         and a key that another transaction is taking stays with that one. A run that has passed its key on is
+--         followed, too
 CREATE FUNCTION enqueue_settle() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout = 0
 AS $$

@@ -1,4 +1,5 @@
--- failures_append: append a failure to a job's list, which holds the last 20; only the latest has its traceback.
+-- failures_append: append a failure to a job's list, which holds the last 20; only the latest has its
+-- traceback.
 CREATE FUNCTION failures_append(failures jsonb, failure jsonb) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN jsonb_array_length(entries) >= 20 THEN entries - 0 ELSE entries END

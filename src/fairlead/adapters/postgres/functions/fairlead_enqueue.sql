@@ -7,16 +7,16 @@
 -- A role without any other right needs: GRANT USAGE ON SCHEMA ... TO app; GRANT EXECUTE ON FUNCTION
 -- fairlead_enqueue TO app;
 --
--- Takes   the parameters below. Times count from the start of the statement. dead_letter_bound: the number of open dead
---         letters from which the queue refuses the kinds that cause most of them; only the engine's roles may raise it
---         above the default. The decision holds for the rest of the transaction. notify wakes listening workers at
---         once, for a lock of the whole database at commit; without it workers poll
+-- Takes   the parameters below. Times count from the start of the statement. dead_letter_bound: the number of
+--         open dead letters from which the queue refuses the kinds that cause most of them; only the engine's
+--         roles may raise it above the default. The decision holds for the rest of the transaction. notify
+--         wakes listening workers at once, for a lock of the whole database at commit; without it workers poll
 -- Returns the id of the job that will run: the new one, or the one that has the unique key. The setting
---         fairlead.key_state says in which state that job was: none, waiting, running or finished. A waiting holder
---         becomes as urgent as the new job at commit (key_holder_merge); if it begins before that, another job is stored
---         to run after it
--- Locks   no job and no lane, because callers' transactions may be long; only a new row of lane_wake. Callers with the
---         same unique key wait for each other
+--         fairlead.key_state says in which state that job was: none, waiting, running or finished. A waiting
+--         holder becomes as urgent as the new job at commit (key_holder_merge); if it begins before that,
+--         another job is stored to run after it
+-- Locks   no job and no lane, because callers' transactions may be long; only a new row of lane_wake. Callers
+--         with the same unique key wait for each other
 -- Needs   the owner's rights and a search_path of its own
 CREATE FUNCTION fairlead_enqueue(
     kind text,

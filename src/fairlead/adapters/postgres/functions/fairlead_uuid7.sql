@@ -1,5 +1,5 @@
--- fairlead_uuid7: return a UUID of version 7 (RFC 9562) with microseconds, so that ids that one statement generates
--- stay in order. uuidv7() needs PostgreSQL 18.
+-- fairlead_uuid7: return a UUID of version 7 (RFC 9562) with microseconds, so that ids that one statement
+-- generates stay in order. uuidv7() needs PostgreSQL 18.
 CREATE FUNCTION fairlead_uuid7() RETURNS uuid LANGUAGE sql VOLATILE
 RETURN (
     SELECT encode(overlay(

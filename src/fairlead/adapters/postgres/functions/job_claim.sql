@@ -1,16 +1,17 @@
 -- job_claim: claim up to `demand` due jobs: the most urgent class first, and within a class by virtual time.
--- Takes   claimer: the session; lease_seed; queues, kinds, providers ('{}': all); demand; wake: make due lanes ready
---         first
+-- Takes   claimer: the session; lease_seed; queues, kinds, providers ('{}': all); demand; wake: make due lanes
+--         ready first
 -- Returns the claimed jobs in the order in which to start them
 -- Locks   the lanes, caps and jobs that it uses; passes over locked ones. It waits at most 1 s for a floor
--- Needs   READ COMMITTED and several statements: a cap is exact only if the running jobs are counted by a snapshot taken
---         after the cap's row was locked. The statements are small, with arrays between them, because one statement
---         for all of it costs as much to set up as to execute. Spec: Q6, R16, R17.
+-- Needs   READ COMMITTED and several statements: a cap is exact only if the running jobs are counted by a
+--         snapshot taken after the cap's row was locked. The statements are small, with arrays between them,
+--         because one statement for all of it costs as much to set up as to execute. Spec: Q6, R16, R17.
 --
--- Jobs are not locked before they are updated, because a lane is claimed by one claim at a time. A cancellation or a
--- raised priority may still lock a job; its row has a mark (xmax), and is passed over while it is locked. A lane
--- with only later jobs stays ready for a second, as an empty lane does, because a transaction that stores a job just
--- now saw it ready. If another claim counts the cap of all lanes of a class, this claim goes on to the next class.
+-- Jobs are not locked before they are updated, because a lane is claimed by one claim at a time. A cancellation
+-- or a raised priority may still lock a job; its row has a mark (xmax), and is passed over while it is locked.
+-- A lane with only later jobs stays ready for a second, as an empty lane does, because a transaction that
+-- stores a job just now saw it ready. If another claim counts the cap of all lanes of a class, this claim goes
+-- on to the next class.
 CREATE FUNCTION job_claim(
     claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[], demand integer, wake boolean)
 RETURNS TABLE (

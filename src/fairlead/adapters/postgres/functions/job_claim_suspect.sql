@@ -1,10 +1,12 @@
--- job_claim_suspect: claim one suspect, which is a job whose process died, under the same caps and pauses as all work.
+-- job_claim_suspect: claim one suspect, which is a job whose process died, under the same caps and pauses as
+-- all work.
 -- Takes   claimer: the session; lease_seed; queues, kinds, providers ('{}': all)
 -- Returns the row of the job, with started_at NULL; no row if no suspect may run
 -- Locks   the claimed row only; passes over locked ones
--- Needs   job_suspect_idx. A crash of busy processes leaves thousands of suspects, and each claim looks for one. So it
---         reads one at a time, and skips names that it has found paused or full. It reads a row again after locking
---         it, because not every PostgreSQL from 15 to 18 does so for a row found by its ctid. Spec: R3.
+-- Needs   job_suspect_idx. A crash of busy processes leaves thousands of suspects, and each claim looks for
+--         one. So it reads one at a time, and skips names that it has found paused or full. It reads a row
+--         again after locking it, because not every PostgreSQL from 15 to 18 does so for a row found by its
+--         ctid. Spec: R3.
 CREATE FUNCTION job_claim_suspect(
     claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[])
 RETURNS SETOF job LANGUAGE plpgsql

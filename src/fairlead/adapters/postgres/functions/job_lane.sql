@@ -1,5 +1,6 @@
--- job_lane: set the lane of a job that is inserted without one. A statement that raises a priority sets it itself.
--- lane_id is a plain column, because PostgreSQL computes a generated one again for each update of the row.
+-- job_lane: set the lane of a job that is inserted without one. A statement that raises a priority sets it
+-- itself. lane_id is a plain column, because PostgreSQL computes a generated one again for each update of the
+-- row.
 CREATE FUNCTION job_lane() RETURNS trigger LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$

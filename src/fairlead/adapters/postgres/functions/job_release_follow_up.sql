@@ -1,10 +1,10 @@
--- job_release_follow_up: make the job that follows a run due when that run ends, in whatever way: completed, failed,
--- cancelled, released, or rescued.
+-- job_release_follow_up: make the job that follows a run due when that run ends, in whatever way: completed,
+-- failed, cancelled, released, or rescued.
 -- Takes   the row of the run
 -- Returns NULL
 -- Locks   the job that follows, and a new row of lane_wake
--- Needs   the transaction that took over the unique key to have locked the row of the run, so that its job is visible
---         here
+-- Needs   the transaction that took over the unique key to have locked the row of the run, so that its job is
+--         visible here
 CREATE FUNCTION job_release_follow_up() RETURNS trigger LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$

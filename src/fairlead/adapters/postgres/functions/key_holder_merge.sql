@@ -1,5 +1,5 @@
--- key_holder_merge: the values of a waiting holder of a unique key once it covers another job, too: at least as urgent,
--- valid for at least as long and, unless it has begun before or follows a run, due at least as early.
+-- key_holder_merge: the values of a waiting holder of a unique key once it covers another job, too: at least as
+-- urgent, valid for at least as long and, unless it has begun before or follows a run, due at least as early.
 CREATE FUNCTION key_holder_merge(holder job, priority smallint, run_at timestamptz, expires_at timestamptz)
 RETURNS TABLE (priority smallint, run_at timestamptz, expires_at timestamptz)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

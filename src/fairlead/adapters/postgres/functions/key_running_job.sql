@@ -1,9 +1,10 @@
--- key_running_job: return a run that has passed on this unique key, locked, so that it ends after the commit of the caller.
+-- key_running_job: return a run that has passed on this unique key, locked, so that it ends after the commit of
+-- the caller.
 -- Takes   kind, tenant_id, unique_key, skip_cancelled: leave out a run that is being cancelled
 -- Returns job_id; NULL if there is none
 -- Locks   the run
--- Needs   job_key_runs_idx. It is called for each job that is stored with a key: with a join instead, such an enqueue
---         would cost a fifth more
+-- Needs   job_key_runs_idx. It is called for each job that is stored with a key: with a join instead, such an
+--         enqueue would cost a fifth more
 CREATE FUNCTION key_running_job(kind text, tenant_id text, unique_key text,
     skip_cancelled boolean) RETURNS uuid LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off

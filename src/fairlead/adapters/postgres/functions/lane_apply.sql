@@ -2,8 +2,9 @@
 -- Takes   lane_ids
 -- Returns nothing
 -- Locks   the lanes whose copies differ, in the order of their ids, and the caps that are new to them
--- Needs   nothing. A tier may be set for all lanes, so lanes whose copies are right are not locked. From here on no claim
---         uses these lanes without their caps, so a cap that is new to a lane is counted from all its jobs again
+-- Needs   nothing. A tier may be set for all lanes, so lanes whose copies are right are not locked. From here
+--         on no claim uses these lanes without their caps, so a cap that is new to a lane is counted from all
+--         its jobs again
 CREATE FUNCTION lane_apply(lane_ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$

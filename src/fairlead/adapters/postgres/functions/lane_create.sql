@@ -1,7 +1,8 @@
 -- lane_create: create lanes that do not exist, each with the names of its first available job.
 -- Takes   lane_ids: those that have no row
 -- Returns nothing
--- Locks   the new rows of lane_name, lane and lane_floor; waits for another statement that creates the same lane
+-- Locks   the new rows of lane_name, lane and lane_floor; waits for another statement that creates the same
+--         lane
 -- Needs   job_lane_idx
 CREATE FUNCTION lane_create(lane_ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT

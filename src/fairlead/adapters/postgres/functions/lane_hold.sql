@@ -1,4 +1,5 @@
--- lane_hold: park the lanes of a group until its reservation at the provider's limits, or longer under a longer pause.
+-- lane_hold: park the lanes of a group until its reservation at the provider's limits, or longer under a longer
+-- pause.
 -- Takes   lane_ids, of_tenant, of_group
 -- Returns nothing
 -- Locks   these lanes in the order of their ids

@@ -1,5 +1,5 @@
--- lane_id_of: compute the id of the lane of these names. The text is unambiguous: names hold no slash, and the length of
--- the tenant's id comes before it. Spec: R36.
+-- lane_id_of: compute the id of the lane of these names. The text is unambiguous: names hold no slash, and the
+-- length of the tenant's id comes before it. Spec: R36.
 CREATE FUNCTION lane_id_of(queue text, kind text, provider text, priority smallint, tenant_id text, group_key text)
 RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC

@@ -1,6 +1,6 @@
--- lane_join_vtime: the virtual time at which a lane joins its class: the least of the ready lanes of its kind, or of all
--- kinds if none of its kind is ready. So a lane gets no credit for a time without work, or because no worker takes
--- another kind. It is never below the floor, where no claim would read the lane. Spec: R17.
+-- lane_join_vtime: the virtual time at which a lane joins its class: the least of the ready lanes of its kind,
+-- or of all kinds if none of its kind is ready. So a lane gets no credit for a time without work, or because no
+-- worker takes another kind. It is never below the floor, where no claim would read the lane. Spec: R17.
 CREATE FUNCTION lane_join_vtime(of_queue text, of_level smallint, of_kind text) RETURNS bigint LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$

@@ -1,5 +1,5 @@
--- lane_last_vtime: the greatest virtual time of a tenant's ready lanes in a class; NULL if none is ready. The lanes of a
--- tenant stand one behind the other, so that many of them get no more than one would. Spec: R16.
+-- lane_last_vtime: the greatest virtual time of a tenant's ready lanes in a class; NULL if none is ready. The
+-- lanes of a tenant stand one behind the other, so that many of them get no more than one would. Spec: R16.
 CREATE FUNCTION lane_last_vtime(of_queue text, of_level smallint, of_tenant text) RETURNS bigint
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT

@@ -1,7 +1,7 @@
 -- lane_line_shares: divide the share of each line among its lanes.
 -- Takes   tids, last_vtimes: as lane_lines; line_shares: the jobs that each line may give
--- Returns for each lane in the order of `tids`: shares (its jobs), first_vtimes (of its first job), steps (from one job
---         to the next)
+-- Returns for each lane in the order of `tids`: shares (its jobs), first_vtimes (of its first job), steps (from
+--         one job to the next)
 -- Locks   nothing
 -- Needs   nothing
 CREATE FUNCTION lane_line_shares(tids tid[], last_vtimes bigint[], line_shares integer[],

@@ -1,7 +1,7 @@
 -- lane_line_starts: the starts and steps of the lines of a claim.
 -- Takes   tids, last_vtimes: as lane_lines
--- Returns starts and steps, one of each line; bound: the virtual time up to which lines may give, because the lanes
---         behind a partial line are not known
+-- Returns starts and steps, one of each line; bound: the virtual time up to which lines may give, because the
+--         lanes behind a partial line are not known
 -- Locks   nothing
 -- Needs   nothing
 CREATE FUNCTION lane_line_starts(tids tid[], last_vtimes bigint[], OUT starts bigint[], OUT steps bigint[],

@@ -1,15 +1,17 @@
--- lane_lines: arrange the lanes of a claim in lines: one line per tenant, its lanes in the order of virtual time.
+-- lane_lines: arrange the lanes of a claim in lines: one line per tenant, its lanes in the order of virtual
+-- time.
 --
--- A line gets no more than a single lane would. Its first lane gives jobs up to the virtual time of the next, and then
--- goes to the end. If the claim holds all lanes of a tenant, they share what the line may give.
+-- A line gets no more than a single lane would. Its first lane gives jobs up to the virtual time of the next,
+-- and then goes to the end. If the claim holds all lanes of a tenant, they share what the line may give.
 --
--- Takes   tids: the lanes of the claim (ctid); last_vtimes: for each, the virtual time of the last ready lane of its
---         tenant, whether or not the claim holds that one
--- Returns one row per lane: ord (its order in `tids`), line_no, place and size (in the line), start_vtime and step (of
---         the line), limit_vtime (how far it may give), last_vtime, is_partial (the claim does not hold the whole line)
+-- Takes   tids: the lanes of the claim (ctid); last_vtimes: for each, the virtual time of the last ready lane
+--         of its tenant, whether or not the claim holds that one
+-- Returns one row per lane: ord (its order in `tids`), line_no, place and size (in the line), start_vtime and
+--         step (of the line), limit_vtime (how far it may give), last_vtime, is_partial (the claim does not
+--         hold the whole line)
 -- Locks   nothing
--- Needs   a claim that holds several lanes of a tenant, or lanes of different weights; lane_line_starts, lane_line_shares and
---         lane_next_vtimes use it
+-- Needs   a claim that holds several lanes of a tenant, or lanes of different weights; lane_line_starts,
+--         lane_line_shares and lane_next_vtimes use it
 CREATE FUNCTION lane_lines(tids tid[], last_vtimes bigint[]) RETURNS TABLE (
     ord bigint, line_no bigint, place bigint, size bigint, start_vtime bigint, step bigint, limit_vtime bigint,
     last_vtime bigint, is_partial boolean)

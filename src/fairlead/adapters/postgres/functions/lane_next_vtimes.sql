@@ -1,5 +1,6 @@
 -- lane_next_vtimes: the virtual time of each lane of a claim after it gave its jobs; see lane_lines.
--- Takes   tids, last_vtimes: as lane_lines; line_shares: the jobs each line may give; job_counts: those each lane gave
+-- Takes   tids, last_vtimes: as lane_lines; line_shares: the jobs each line may give; job_counts: those each
+--         lane gave
 -- Returns the virtual times in the order of `tids`
 -- Locks   nothing
 -- Needs   nothing

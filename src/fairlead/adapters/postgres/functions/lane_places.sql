@@ -1,11 +1,12 @@
 -- lane_places: compute how many jobs each lane of a claim may start under its caps.
--- Takes   tenants, groups: the names of each lane (NULL: no cap applies); job_counts: the jobs that each would give
--- Returns for each lane its places: NULL without a cap, 0 if a cap is full, -1 if another claim counts it or the
---         lanes before it use all places
+-- Takes   tenants, groups: the names of each lane (NULL: no cap applies); job_counts: the jobs that each would
+--         give
+-- Returns for each lane its places: NULL without a cap, 0 if a cap is full, -1 if another claim counts it or
+--         the lanes before it use all places
 -- Locks   the rows of the caps until the end of the transaction; passes over locked ones
--- Needs   READ COMMITTED. Only lanes that give jobs use places, so a light lane that gives none does not block the
---         others. The stored time is five seconds earlier than it could be, because a claim that began a little
---         earlier uses it too
+-- Needs   READ COMMITTED. Only lanes that give jobs use places, so a light lane that gives none does not block
+--         the others. The stored time is five seconds earlier than it could be, because a claim that began a
+--         little earlier uses it too
 CREATE FUNCTION lane_places(tenants text[], groups text[], job_counts integer[]) RETURNS integer[]
 LANGUAGE plpgsql
 SET search_path FROM CURRENT

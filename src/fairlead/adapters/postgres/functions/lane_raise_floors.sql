@@ -1,10 +1,11 @@
--- lane_raise_floors: raise the floors of lane_floor and lane_wake_floor to where the ready and the parked lanes are.
+-- lane_raise_floors: raise the floors of lane_floor and lane_wake_floor to where the ready and the parked lanes
+-- are.
 -- Takes   whole: read below the present floors as well
 -- Returns nothing
 -- Locks   the rows of floors that change; passes over locked ones
--- Needs   nothing. A floor is raised to a noted value once all transactions that wrote at that time have ended, or after
---         15 s. The floor of parked lanes stays two seconds behind. Each floor is compared with one value: with two
---         conditions, one of them `whole`, PostgreSQL would use no index
+-- Needs   nothing. A floor is raised to a noted value once all transactions that wrote at that time have ended,
+--         or after 15 s. The floor of parked lanes stays two seconds behind. Each floor is compared with one
+--         value: with two conditions, one of them `whole`, PostgreSQL would use no index
 CREATE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$

@@ -1,9 +1,11 @@
--- lane_sweep_page: repair one page of lanes: their copies of weights and caps, and pauses for which they are not parked.
+-- lane_sweep_page: repair one page of lanes: their copies of weights and caps, and pauses for which they are
+-- not parked.
 -- Takes   behind: the last lane of the page before; most: the length of the page
--- Returns last: the last lane of this page (NULL: it was the final page); parked: the number of lanes that it parked
+-- Returns last: the last lane of this page (NULL: it was the final page); parked: the number of lanes that it
+--         parked
 -- Locks   the lanes that it repairs; passes over locked ones
--- Needs   nothing. Joins find the few lanes with a weight, a cap or a pause, and it calls the functions only for those:
---         three calls for each lane were nine tenths of the cost
+-- Needs   nothing. Joins find the few lanes with a weight, a cap or a pause, and it calls the functions only
+--         for those: three calls for each lane were nine tenths of the cost
 CREATE FUNCTION lane_sweep_page(behind uuid, most integer, OUT last uuid, OUT parked integer) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_bitmapscan = off
 AS $$

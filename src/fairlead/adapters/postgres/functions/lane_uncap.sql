@@ -1,4 +1,5 @@
--- lane_uncap: make lanes ready that were parked for a full cap: the first `most`, and the two that waited longest.
+-- lane_uncap: make lanes ready that were parked for a full cap: the first `most`, and the two that waited
+-- longest.
 -- Takes   tenants, groups: those with free places; most
 -- Returns nothing
 -- Locks   these lanes; passes over locked ones

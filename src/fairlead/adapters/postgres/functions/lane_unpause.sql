@@ -2,9 +2,9 @@
 -- Takes   lane_ids, notify: wake listening workers
 -- Returns the number of lanes
 -- Locks   the lanes parked for a pause, in the order of their ids
--- Needs   nothing. Other lanes are not locked, because claims would pass over them. A statement that parks a lane locks
---         its pause, so the lane is visible here without a lock. A rate hold and the sweep do not lock it:
---         pause_sweep finds such a lane half a minute later
+-- Needs   nothing. Other lanes are not locked, because claims would pass over them. A statement that parks a
+--         lane locks its pause, so the lane is visible here without a lock. A rate hold and the sweep do not
+--         lock it: pause_sweep finds such a lane half a minute later
 CREATE FUNCTION lane_unpause(lane_ids uuid[], notify boolean) RETURNS integer LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$

@@ -1,5 +1,5 @@
--- lane_wake_blocks_floor: whether lane_wake still has a row that the next floor would leave behind; `whole`: anywhere in the
--- table.
+-- lane_wake_blocks_floor: whether lane_wake still has a row that the next floor would leave behind; `whole`:
+-- anywhere in the table.
 CREATE FUNCTION lane_wake_blocks_floor(seen pg_snapshot, rising pg_snapshot, whole boolean) RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off

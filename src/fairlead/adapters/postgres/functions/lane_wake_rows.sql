@@ -1,4 +1,5 @@
--- lane_wake_rows: lock the next rows of lane_wake that no call of lane_wake_up has handled, and return where they are.
+-- lane_wake_rows: lock the next rows of lane_wake that no call of lane_wake_up has handled, and return where
+-- they are.
 -- Takes   most: the limit of each of its two parts
 -- Returns their ctids
 -- Locks   these rows; passes over locked ones

@@ -1,9 +1,10 @@
--- lane_wake_up: check lanes that have become due, and those that lane_wake names; make them ready if they have work.
+-- lane_wake_up: check lanes that have become due, and those that lane_wake names; make them ready if they have
+-- work.
 -- Takes   most: the limit of each of the two
 -- Returns the number of due lanes that became ready; those of lane_wake do not count
 -- Locks   these lanes; passes over locked ones
--- Needs   lane_wake_idx. Claims call it some twenty times a second, mostly without need, so it first reads whether there
---         is anything to do
+-- Needs   lane_wake_idx. Claims call it some twenty times a second, mostly without need, so it first reads
+--         whether there is anything to do
 CREATE FUNCTION lane_wake_up(most integer) RETURNS integer LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$

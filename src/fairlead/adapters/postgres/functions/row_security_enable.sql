@@ -1,12 +1,12 @@
--- row_security_enable: enable row security between tenants: create the policies and grants of fairlead_tenant. It is safe
--- to repeat.
+-- row_security_enable: enable row security between tenants: create the policies and grants of fairlead_tenant.
+-- It is safe to repeat.
 -- Takes   nothing
 -- Returns nothing
--- Locks   one table at a time for a moment. It waits 500 ms for a lock, lets others go first for a second, and tries
---         again for 120 s. So no transaction waits for two tables
--- Needs   the owner of the tables, and no transaction around it. Without the role, and the right to create it, it only
---         warns. Statements for tenants run as fairlead_tenant in a transaction that names the tenants: SET LOCAL ROLE,
---         and fairlead.tenants (text[]). Without the setting they see no rows. Spec: R35.
+-- Locks   one table at a time for a moment. It waits 500 ms for a lock, lets others go first for a second, and
+--         tries again for 120 s. So no transaction waits for two tables
+-- Needs   the owner of the tables, and no transaction around it. Without the role, and the right to create it,
+--         it only warns. Statements for tenants run as fairlead_tenant in a transaction that names the tenants:
+--         SET LOCAL ROLE, and fairlead.tenants (text[]). Without the setting they see no rows. Spec: R35.
 CREATE PROCEDURE row_security_enable() LANGUAGE plpgsql AS $$
 DECLARE
     condition constant text := 'tenant_id = ANY ((SELECT nullif(current_setting(''fairlead.tenants'', true), ''''))::text[])';

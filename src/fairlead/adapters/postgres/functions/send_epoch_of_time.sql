@@ -1,5 +1,5 @@
--- send_epoch_of_time: set the epoch of a send to at least its time in microseconds, because a restore may set the
--- sequence send_epoch back. Spec: R51.
+-- send_epoch_of_time: set the epoch of a send to at least its time in microseconds, because a restore may set
+-- the sequence send_epoch back. Spec: R51.
 CREATE FUNCTION send_epoch_of_time() RETURNS trigger LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$

@@ -1,4 +1,5 @@
--- tenant_role: create the role fairlead_tenant, and allow the engine to assume it; return whether the role exists.
+-- tenant_role: create the role fairlead_tenant, and allow the engine to assume it; return whether the role
+-- exists.
 CREATE FUNCTION tenant_role() RETURNS boolean LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$

@@ -1,4 +1,5 @@
--- unique_while_problem: the mistake in unique_while, as text; NULL if there is none. policy/jobs/job.py checks the same.
+-- unique_while_problem: the mistake in unique_while, as text; NULL if there is none. policy/jobs/job.py checks
+-- the same.
 CREATE FUNCTION unique_while_problem(unique_while text, unique_key text)
 RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE

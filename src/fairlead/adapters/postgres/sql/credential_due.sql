@@ -1,10 +1,10 @@
--- credential_due: one page of credentials that a scan should see to, in order of due_at.
+-- credential_due: read a page of the credentials that a scan should refresh or report, in the order of due_at.
 -- Takes   after_due_at, after_id (the end of the page before), cool_down_s, urgent_only, limit
--- Returns connection_id, its name, generation, priority (0 critical, 1 urgent, 2 normal), refreshable,
---         expired, due_at
+-- Returns connection_id, its name, generation, priority (0 critical, 1 urgent, 2 normal), refreshable, expired,
+--         due_at
 -- Locks   nothing
--- Needs   credential_due_idx (due_at, connection_id) WHERE due_at IS NOT NULL
---         A refresh that died stays out until its dead letter has cooled down (R14).
+-- Needs   credential_due_idx (due_at, connection_id) WHERE due_at IS NOT NULL. A connection whose refresh was
+--         discarded is left out until its dead letter is cool_down_s old (R14)
 SELECT cr.connection_id, cr.tenant_id, cr.provider, cr.account, cr.generation, cr.refreshable, cr.due_at,
        CASE WHEN cr.critical_at <= now() THEN 0 WHEN cr.urgent_at <= now() THEN 1 ELSE 2 END AS priority,
        coalesce(cr.expires_at <= now(), false) AS expired

@@ -1,8 +1,8 @@
--- credential_search: connections for people, by tenant, provider and state.
--- Takes   tenant_id, provider, state (each NULL for any), limit
+-- credential_search: list connections for an operator, by tenant, provider and state.
+-- Takes   tenant_id, provider, state (each NULL: any), limit
 -- Returns credential_detail, by tenant, provider, account
 -- Locks   nothing
--- Needs   connection's unique index for a tenant; without one it reads the table up to the limit
+-- Needs   connection's unique index for one tenant; without a tenant it reads the table up to the limit
 SELECT 0 AS ord, d.*
 FROM credential_detail d
 WHERE (:tenant_id::text IS NULL OR d.tenant_id = :tenant_id)

@@ -1,5 +1,5 @@
--- data_key_foreign: a page of data keys that another master key wrapped.
--- Takes   master_id (the present one), current_only, after (key id, NULL for the first page), limit
+-- data_key_foreign: read a page of the data keys that another master key wrapped.
+-- Takes   master_id (the current master key), current_only, after (key id; NULL: the first page), limit
 -- Returns key_id, tenant_id, master_id, wrapped, current, in the order of their ids
 -- Locks   nothing
 -- Needs   the primary key

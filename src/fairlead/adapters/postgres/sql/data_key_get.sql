@@ -1,4 +1,4 @@
--- data_key_get: one data key, current or retired.
+-- data_key_get: read one data key, current or retired.
 -- Takes   key_id
 -- Returns key_id, tenant_id, master_id, wrapped, current
 -- Locks   nothing

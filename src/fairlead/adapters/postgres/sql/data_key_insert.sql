@@ -1,4 +1,4 @@
--- data_key_insert: a tenant's first data key, unless another process was faster.
+-- data_key_insert: store a tenant's first data key, unless another process was faster.
 -- Takes   key_id, tenant_id, master_id, wrapped
 -- Returns key_id; no row if the tenant has a current key already
 -- Locks   the new row; waits for another process that inserts one for the same tenant

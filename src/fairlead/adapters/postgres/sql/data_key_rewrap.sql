@@ -1,4 +1,4 @@
--- data_key_rewrap: the same data key under another master key, by compare-and-set on the old wrapping.
+-- data_key_rewrap: store a data key as another master key wrapped it, by compare-and-set on the old form.
 -- Takes   key_id, old_wrapped, master_id, wrapped
 -- Returns key_id; no row if another process was faster
 -- Locks   the row

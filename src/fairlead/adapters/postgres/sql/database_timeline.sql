@@ -1,13 +1,14 @@
--- database_timeline: which history of the database this is; it changes where committed work may be missing.
+-- database_timeline: identify the history of this database; it changes if committed work may be missing.
 -- Takes   nothing
--- Returns timeline, or no row on a stand-by, which follows another's history: system identifier, timeline id
---         (another after a fail-over or a recovery to a moment), start of the server (after the restore of a
---         snapshot), and the identity of the database and of the table's file (after the restore of a dump)
+-- Returns timeline; no row on a stand-by, which follows the history of another server. It consists of the
+--         system identifier, the timeline id (which a fail-over or a point-in-time recovery changes), the start
+--         of the server (after the restore of a snapshot), and the ids of the database and of a table's file
+--         (after the restore of a dump)
 -- Locks   nothing
--- Needs   pg_control_system, pg_current_wal_lsn and pg_walfile_name (open to every role by default).
---         The control file has the timeline of the last checkpoint that was completed, minutes after a promotion;
---         the name of the file that is written to has it from the first write on. Aurora does not report that name,
---         and loses nothing when it fails over: its servers share their storage.
+-- Needs   pg_control_system, pg_current_wal_lsn and pg_walfile_name, which every role may call by default. The
+--         control file has the timeline of the last complete checkpoint, minutes after a promotion; the name of
+--         the current WAL file has it from the first write on. Aurora does not report that name, and loses
+--         nothing in a fail-over, because its servers share their storage
 SELECT concat_ws('/', s.system_identifier, CASE
     WHEN to_regproc('aurora_version') IS NOT NULL THEN (SELECT timeline_id FROM pg_control_checkpoint())
     ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int

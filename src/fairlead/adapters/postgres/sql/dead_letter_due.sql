@@ -1,8 +1,8 @@
--- dead_letter_due: open entries that the processor has something to do with, the longest due first.
+-- dead_letter_due: read the open entries that the processor must act on, the longest overdue first.
 -- Takes   limit
--- Returns the columns of DeadLetter; regranted: its connection was given a new grant after it died
--- Locks   nothing: what is done with an entry is decided by compare-and-set
--- Needs   dead_letter_due_idx: entries that wait for a person are not in it
+-- Returns the columns of DeadLetter; regranted: its connection got a new grant after the last failure
+-- Locks   nothing. The processor changes an entry by compare-and-set
+-- Needs   dead_letter_due_idx, which leaves out entries that wait for a person
 SELECT dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, provider, connection_id, group_key, priority, category,
     code, reason, details, history, args, unique_key, status, resolution, resolved_by, resolution_reason, resolved_at,
     replays, replay_job_id, reauth_started_at, last_notice_at, token_expires_at, first_at, last_at,

@@ -1,7 +1,7 @@
--- dead_letter_find: a page of entries that fit, in the order of their ids, which rise with time.
+-- dead_letter_find: read a page of matching entries in the order of their ids, which rise with time.
 -- Takes   status, category, code, tenant_id, provider, kind, queue, older_than_s (each NULL: any), at_rest
---         (only entries without work under way: no replay, no open job of their key), after (the last id of the
---         page before, or NULL), oldest_first, limit
+--         (only entries without work in progress: no replay, and no open job of their key), after (the last id
+--         of the page before, or NULL), oldest_first, limit
 -- Returns the columns of DeadLetter
 -- Locks   nothing
 -- Needs   the primary key; dead_letter_tenant_idx; job_unique_idx

@@ -1,4 +1,4 @@
--- dead_letter_get: one entry.
+-- dead_letter_get: read one entry.
 -- Takes   dead_letter_id
 -- Returns the columns of DeadLetter, or no row
 -- Locks   nothing

@@ -1,9 +1,9 @@
--- dead_letter_group: entries that fit, counted by what they have in common, the most frequent first.
--- Takes   by (category, code, tenant_id, provider, kind, queue, status), and as dead_letter_find: status, category,
---         code, tenant_id, provider, kind, queue, older_than_s; limit
+-- dead_letter_group: count matching entries by one of their columns, the most frequent value first.
+-- Takes   by (category, code, tenant_id, provider, kind, queue, status); as in dead_letter_find: status,
+--         category, code, tenant_id, provider, kind, queue, older_than_s; limit
 -- Returns value, entries, oldest_age_s
 -- Locks   nothing
--- Needs   nothing: the bound and the retention keep entries few
+-- Needs   nothing. The bound and the retention limit the number of entries
 SELECT value, count(*) AS entries, extract(epoch FROM now() - min(first_at))::float8 AS oldest_age_s
 FROM (
     SELECT first_at, CASE :by::text
@@ -15,7 +15,7 @@ FROM (
         AND (:provider::text IS NULL OR provider = :provider) AND (:kind::text IS NULL OR kind = :kind)
         AND (:queue::text IS NULL OR queue = :queue)
         AND (:older_than_s::float8 IS NULL OR first_at <= now() - :older_than_s * interval '1 second')
-) AS fitting
+) AS entry
 GROUP BY value
 ORDER BY entries DESC, value
 LIMIT :limit

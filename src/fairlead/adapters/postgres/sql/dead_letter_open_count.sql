@@ -1,4 +1,4 @@
--- dead_letter_open_count: how many entries of a queue are open.
+-- dead_letter_open_count: count the open entries of a queue.
 -- Takes   queue
 -- Returns one row: entries
 -- Locks   nothing

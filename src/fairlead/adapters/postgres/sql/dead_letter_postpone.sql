@@ -1,5 +1,6 @@
--- dead_letter_postpone: when the processor looks at an open entry again, and what it did.
--- Takes   dead_letter_id, last_at (as it was seen: what died since has a time of its own; NULL: whenever), action_in_s (NULL: only a person can act), reauth_started, notified
+-- dead_letter_postpone: set when the processor reads an open entry again, and record what it did.
+-- Takes   dead_letter_id, last_at (as it was read, because the entry may have been reopened since; NULL: any),
+--         action_in_s (NULL: only a person can act), reauth_started, notified
 -- Returns nothing
 -- Locks   the entry's row
 -- Needs   the primary key

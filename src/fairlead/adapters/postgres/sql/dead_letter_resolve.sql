@@ -1,11 +1,12 @@
--- dead_letter_resolve: close an open entry with resolution, actor and reason (Q9); abandoning it ends its replay, too (R55).
--- Takes   dead_letter_id, tenant_id (the one it must be of; NULL: any), last_at (as it was read; NULL: whenever it died
---         last), status, resolution, by, reason, result (of the replay)
--- Returns replay (NULL: none is ended; cancelled, or running as in job_cancel), or no row if the entry is closed already,
---         not there, or has died again
+-- dead_letter_resolve: close an open entry with resolution, actor and reason (Q9). If it is abandoned, end its
+-- replay, too (R55).
+-- Takes   dead_letter_id, tenant_id (its tenant; NULL: any), last_at (as it was read; NULL: any), status,
+--         resolution, by, reason, result (of the replay)
+-- Returns replay (NULL: no replay ended; cancelled, or running as in job_cancel); no row if the entry is closed
+--         or missing, or was reopened since
 -- Locks   the entry's row, and that of its replay
 -- Needs   the primary keys
-WITH closed AS (
+WITH closed_entry AS (
     UPDATE dead_letter SET
         status = :status, resolution = :resolution, resolved_by = :by, resolution_reason = :reason, resolved_at = now(),
         action_due_at = NULL
@@ -13,7 +14,7 @@ WITH closed AS (
         AND status = 'pending_review' AND last_at = coalesce(:last_at::timestamptz, last_at)
     RETURNING status, replay_job_id
 ),
-ended AS (  -- as job_cancel does
+ended_replay AS (  -- as in job_cancel
     UPDATE job SET
         state = CASE state WHEN 'available' THEN 'cancelled' ELSE state END,
         finished_at = CASE state WHEN 'available' THEN now() END,
@@ -21,8 +22,8 @@ ended AS (  -- as job_cancel does
         unique_live = unique_live AND (state = 'running' OR coalesce(unique_until > now(), false)),
         expires_at = CASE state WHEN 'available' THEN expires_at ELSE least(expires_at, now()) END,
         result = coalesce(result, :result::jsonb)
-    FROM closed
-    WHERE job_id = closed.replay_job_id AND closed.status = 'abandoned' AND state IN ('available', 'running')
+    FROM closed_entry
+    WHERE job_id = closed_entry.replay_job_id AND closed_entry.status = 'abandoned' AND state IN ('available', 'running')
     RETURNING state
 )
-SELECT (SELECT state FROM ended) AS replay FROM closed
+SELECT (SELECT state FROM ended_replay) AS replay FROM closed_entry

@@ -1,4 +1,4 @@
--- endpoint_backoff: what holds up the next refresh of one connection, for people.
+-- endpoint_backoff: read what delays the next refresh of one connection, for an operator.
 -- Takes   connection_id, generation
 -- Returns held_s, held_for (why); no row if nothing does
 -- Locks   nothing

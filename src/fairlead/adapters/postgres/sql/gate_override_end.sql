@@ -1,5 +1,5 @@
 -- gate_override_end: end an override at once.
--- Takes   kind, tenant_id, provider, account; steps, as gate_override_list
+-- Takes   kind, tenant_id, provider, account; steps, as in gate_override_list
 -- Returns one row: in_force (it still had an effect); no row if there was none
 -- Locks   its row
 -- Needs   the primary key

@@ -1,8 +1,9 @@
--- gate_override_list: the overrides in force, the widest scope first.
--- Takes   steps (how many steps a rollout has; an override in its last step has no effect and is left out)
--- Returns kind, tenant_id, provider, account, reason, actor, since, rollout_age_s (NULL: no rollout has started), step_s
+-- gate_override_list: list the overrides in force, the widest scope first.
+-- Takes   steps (of a rollout; an override in its last step has no effect, and is left out)
+-- Returns kind, tenant_id, provider, account, reason, actor, since, rollout_age_s (NULL: no rollout has
+--         started), step_s
 -- Locks   nothing
--- Needs   one row per override: few
+-- Needs   nothing. There are few overrides
 SELECT kind, tenant_id, provider, account, reason, actor, since,
     extract(epoch FROM now() - rollout_since)::float8 AS rollout_age_s, step_s
 FROM gate_override

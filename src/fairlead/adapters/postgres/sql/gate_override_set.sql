@@ -1,5 +1,5 @@
--- gate_override_set: put an override in force; on a repeat the newer reason and actor count, and a rollout ends.
--- Takes   kind, tenant_id, provider, account ('' where the scope names none), reason, actor
+-- gate_override_set: put an override in force. A repeat replaces its reason and actor, and ends its rollout.
+-- Takes   kind, tenant_id, provider, account ('' if the scope names none), reason, actor
 -- Returns nothing
 -- Locks   its row
 -- Needs   the primary key

@@ -1,8 +1,8 @@
--- group_cap_list: the caps of groups, by name.
+-- group_cap_list: list the caps of groups by name.
 -- Takes   limit
 -- Returns group_key, tenant_id (NULL: of all tenants together), max_running
 -- Locks   nothing
--- Needs   nothing: they were typed by people
+-- Needs   nothing. Operators type them, so they are few
 SELECT group_key, nullif(tenant_id, '') AS tenant_id, max_running FROM concurrency_cap
 WHERE group_key <> ''
 ORDER BY concurrency_cap.group_key, concurrency_cap.tenant_id

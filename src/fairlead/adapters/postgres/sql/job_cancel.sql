@@ -1,11 +1,12 @@
--- job_cancel: cancel a job for the operator: a waiting one ends now, a running one once its handler has ended (R55).
--- Takes   job_id, tenant_id (the one it must be of; NULL: any), state (available or running: the one it was read in;
---         NULL: either), result (why)
--- Returns state (cancelled, or running: its worker learns of it with its heartbeat), or no row if it is in another state
--- Locks   its row, and that of the dead letter that it replayed: the processor checks it again
--- Needs   the primary keys. An open job with a result is to be cancelled. It has expired, so once it is handed back no
---         claim takes it, and job_expire ends it; until then it counts under caps
-WITH asked AS (
+-- job_cancel: cancel a job for the operator: a waiting one now, a running one when its handler ends (R55).
+-- Takes   job_id, tenant_id (its tenant; NULL: any), state (in which it was read: available or running; NULL:
+--         either), result (why)
+-- Returns state (cancelled; or running: its worker reads the request with its next heartbeat); no row if it is
+--         in another state
+-- Locks   its row, and that of the dead letter that it replays, which the processor then checks again
+-- Needs   the primary keys. An open job with a result is to be cancelled. It has expired, so once it is
+--         released no claim takes it, and job_expire ends it; until then caps count it
+WITH cancelled_job AS (
     UPDATE job SET
         state = CASE state WHEN 'available' THEN 'cancelled' ELSE state END,
         finished_at = CASE state WHEN 'available' THEN now() END,
@@ -17,10 +18,10 @@ WITH asked AS (
         AND state IN ('available', 'running') AND state = coalesce(:state::text, state)
     RETURNING job_id, replay_of, state
 ),
-freed AS (
+due_entry AS (
     UPDATE dead_letter SET replay_job_id = NULL, action_due_at = now()
-    FROM asked
-    WHERE dead_letter_id = asked.replay_of AND replay_job_id = asked.job_id AND status = 'pending_review'
-        AND asked.state = 'cancelled'
+    FROM cancelled_job
+    WHERE dead_letter_id = cancelled_job.replay_of AND replay_job_id = cancelled_job.job_id AND status = 'pending_review'
+        AND cancelled_job.state = 'cancelled'
 )
-SELECT state FROM asked
+SELECT state FROM cancelled_job

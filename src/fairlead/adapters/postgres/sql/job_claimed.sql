@@ -1,6 +1,6 @@
--- job_claimed: the jobs of a claim with a lost response.
+-- job_claimed: read back the jobs of a claim whose response was lost.
 -- Takes   session_id, lease_seed (of that claim)
--- Returns the jobs that run under this claim, as job_claim would have given them
+-- Returns the jobs that run under this claim, as job_claim would have returned them
 -- Locks   nothing
 -- Needs   job_running_since_idx
 SELECT job_id, lease_id, queue, kind, tenant_id, provider, group_key, priority, attempt, crash_count, args,

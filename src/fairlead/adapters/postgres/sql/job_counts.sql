@@ -1,5 +1,5 @@
--- job_counts: how many jobs there are of each label.
--- Takes   bound: at most so many rows are looked at for available, for running, and for each finished state
+-- job_counts: count jobs by label.
+-- Takes   bound: count at most so many rows for available, for running, and for each finished state
 -- Returns label, jobs
 -- Locks   nothing
 -- Needs   job_lane_idx, job_suspect_idx, job_running_since_idx, job_finished_idx
@@ -10,11 +10,11 @@ FROM (
     (SELECT run_at, attempt FROM job WHERE state = 'available' AND crash_count = 0 LIMIT :bound)
     UNION ALL
     (SELECT run_at, attempt FROM job WHERE state = 'available' AND crash_count > 0 LIMIT :bound)
-) AS waiting
+) AS available_job
 GROUP BY label
 UNION ALL
 SELECT 'running', (SELECT count(*) FROM (SELECT FROM job WHERE state = 'running' LIMIT :bound) AS j)
 UNION ALL
-SELECT finished.state, (SELECT count(*) FROM (
-        SELECT FROM job WHERE job.state = finished.state AND finished_at IS NOT NULL LIMIT :bound) AS j)
-FROM (VALUES ('completed'), ('cancelled'), ('discarded')) AS finished (state)
+SELECT label.state, (SELECT count(*) FROM (
+        SELECT FROM job WHERE job.state = label.state AND finished_at IS NOT NULL LIMIT :bound) AS j)
+FROM (VALUES ('completed'), ('cancelled'), ('discarded')) AS label (state)

@@ -1,4 +1,4 @@
--- job_get: one job as people see it.
+-- job_get: read one job for an operator.
 -- Takes   job_id
 -- Returns the columns of JobView, or no row
 -- Locks   nothing

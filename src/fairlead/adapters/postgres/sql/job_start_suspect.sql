@@ -1,4 +1,4 @@
--- job_start_suspect: a suspect begins to run; from now on a crash is counted against it.
+-- job_start_suspect: mark that a suspect begins to run; from now on a crash counts against it.
 -- Takes   job_id, lease_id
 -- Returns job_id, or no row if the lease is gone
 -- Locks   its row

@@ -1,4 +1,4 @@
--- lane_age: move ready lanes that waited too long for their turn into a more urgent class.
+-- lane_age: move ready lanes that have waited too long for their turn into a more urgent class.
 -- Takes   longest_wait_s
 -- Returns one row: lanes
 -- Locks   the lanes that move; never waits

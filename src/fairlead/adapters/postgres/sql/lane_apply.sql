@@ -1,10 +1,12 @@
--- lane_apply: bring stride and capped of lanes in step with what is set for their tenants and groups.
--- Takes   tenant_ids, group_key (NULL: all lanes of these tenants; else only those of the group, and with no
---         tenants those of the group of all)
+-- lane_apply: update the copies of weights and caps (stride, capped) in lanes from the settings of their
+-- tenants and groups.
+-- Takes   tenant_ids; group_key (NULL: all lanes of these tenants; else only those of the group, of all tenants
+--         if tenant_ids is empty)
 -- Returns nothing
--- Locks   the lanes that change, in the order of their ids, then new caps; it waits for claims, which take milliseconds
--- Needs   tenant_lock before it, as its first statement; lane_name_tenant_idx, lane_name_group_idx; the function lane_apply
---        
+-- Locks   the lanes that change, in the order of their ids, then new caps. It waits for claims, which takes
+--         milliseconds
+-- Needs   tenant_lock before it, as the first statement; lane_name_tenant_idx, lane_name_group_idx; the
+--         function lane_apply
 SELECT lane_apply(ARRAY(
     SELECT lane_id FROM lane_name
     WHERE tenant_id = ANY(:tenant_ids::text[]) AND (:group_key::text IS NULL OR group_key = :group_key)

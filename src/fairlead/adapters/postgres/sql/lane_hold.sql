@@ -1,7 +1,8 @@
--- lane_hold: park the lanes of a group until its turn at the provider's limits, or until what holds them longer.
+-- lane_hold: park the lanes of a group until its reservation at the provider's limits, or longer under a longer
+-- pause.
 -- Takes   lane_ids, and the group's tenant_id, key
 -- Returns nothing
--- Locks   the hold's row, so that nobody ends it between the look and the deed; the lanes in the order of their
---         ids: it waits for claims, which hold lanes for some milliseconds
+-- Locks   the rate hold's row, so that no other transaction ends it meanwhile; the lanes in the order of their
+--         ids. It waits for claims, which hold lanes for some milliseconds
 -- Needs   the function lane_hold
 SELECT lane_hold(:lane_ids::uuid[], :tenant_id::text, :key::text)

@@ -1,4 +1,4 @@
--- lane_raise_floors: have claims begin to read where the ready lanes are.
+-- lane_raise_floors: raise the floors, so that claims begin to read at the first ready lane.
 -- Takes   nothing
 -- Returns nothing of interest
 -- Locks   the floors that move; never waits

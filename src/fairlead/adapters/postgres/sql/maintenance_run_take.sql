@@ -1,9 +1,9 @@
--- maintenance_run_take: be the one process that does a sweep now (R4).
--- Takes   sweep (its name), every_s (the least time between two), share (of the time that it may take, up to 1): after a
---         sweep that took long the next one comes later, by an hour at most
--- Returns name, or no row if somebody did it lately
+-- maintenance_run_take: become the one process that does a maintenance run now (R4).
+-- Takes   sweep (its name), every_s (the least time between two), share (of the time that it may take, up to
+--         1): after a long run the next one comes later, by an hour at most
+-- Returns name; no row if another process did it recently
 -- Locks   its row, if it is due
--- Needs   the primary key. It looks before it writes: most processes that ask are not the one
+-- Needs   the primary key. It reads before it writes, because most processes that call it get no run
 INSERT INTO maintenance_run AS s (name, last_at)
 SELECT :sweep::text, now() WHERE NOT EXISTS (
     SELECT FROM maintenance_run WHERE name = :sweep

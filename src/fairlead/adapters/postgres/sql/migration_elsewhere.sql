@@ -1,8 +1,8 @@
--- migration_elsewhere: the other schemas of this database that hold an installation.
+-- migration_elsewhere: list the other schemas of this database that hold an installation.
 -- Takes   schema (of this installation)
 -- Returns schema, by name
 -- Locks   nothing
--- Needs   nothing. Schemas of untrusted owners (schema_exists) do not count: any role that may create a
+-- Needs   nothing. Schemas of untrusted owners (schema_exists) do not count, because any role that may create a
 --         schema could make one look like an installation
 SELECT n.nspname AS schema
 FROM pg_catalog.pg_namespace n

@@ -1,7 +1,8 @@
--- migration_index_drop: the statement that drops what a failed build of an index left.
+-- migration_index_drop: build the statement that drops the rest of a failed index build.
 -- Takes   index
--- Returns text, to be run as it is, outside of a transaction; where our schema has no such index it does nothing
+-- Returns text: the statement to run outside of a transaction; it does nothing if the current schema has no
+--         such index
 -- Locks   nothing
--- Needs   nothing; an index cannot be a parameter, so the server itself quotes its name. Another schema in the path may
---         have one of this name, that is in use
+-- Needs   nothing. An index cannot be a parameter, so the server quotes its name. It names the schema, because
+--         another schema in the search_path may have an index of this name that is in use
 SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I.%I', current_schema(), :index::text) AS text

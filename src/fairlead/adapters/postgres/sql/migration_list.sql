@@ -1,4 +1,4 @@
--- migration_list: the migrations that were applied to this schema.
+-- migration_list: list the migrations that were applied to this schema.
 -- Takes   nothing
 -- Returns number, name, phase, checksum, applied_at, by number
 -- Locks   nothing

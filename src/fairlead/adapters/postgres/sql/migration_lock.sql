@@ -1,4 +1,4 @@
--- migration_lock: try to be the one run of migrations in this database.
+-- migration_lock: try to become the only migration run in this database.
 -- Takes   nothing
 -- Returns one row: locked
 -- Locks   an advisory lock until the session ends; never waits

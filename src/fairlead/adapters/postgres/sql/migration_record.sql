@@ -1,7 +1,7 @@
--- migration_record: note that a migration was applied.
+-- migration_record: record that a migration was applied.
 -- Takes   number, name, phase, checksum
 -- Returns nothing
 -- Locks   the new row
--- Needs   to run in the migration's own transaction, where it has one
+-- Needs   the migration's own transaction, if it has one
 INSERT INTO migration (number, name, phase, checksum)
 VALUES (:number::integer, :name::text, :phase::text, :checksum::text)

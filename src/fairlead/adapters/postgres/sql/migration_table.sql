@@ -1,7 +1,7 @@
--- migration_table: the record of migrations, made before the first of them.
+-- migration_table: create the table that records migrations.
 -- Takes   nothing
 -- Returns nothing
--- Locks   nothing once the table is there
+-- Locks   nothing if the table exists
 -- Needs   the right to create tables in the schema
 CREATE TABLE IF NOT EXISTS migration (
     number integer PRIMARY KEY,

@@ -1,8 +1,8 @@
--- migration_table_exists: whether this schema was ever migrated.
+-- migration_table_exists: check whether this schema was ever migrated.
 -- Takes   schema
 -- Returns one row: exists
 -- Locks   nothing
--- Needs   nothing; other programs keep a table of this name, too, without a checksum
+-- Needs   nothing. It checks for the column checksum, because other programs have a table of this name, too
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid

@@ -1,9 +1,10 @@
--- pause_list: the pauses in force, the newest first, and how many lanes with due work each holds back.
--- Takes   limit, bound (no more lanes of a pause are counted)
+-- pause_list: list the pauses in force, the newest first, each with the number of lanes whose due work it
+-- delays.
+-- Takes   limit, bound (count no more lanes of a pause than this)
 -- Returns scope, tenant_id, key, until (NULL: until it is resumed), reason, paused_by, since, lanes
 -- Locks   nothing
 -- Needs   the indexes of lane_in_scope and of lane_due_count
-SELECT p.scope, p.tenant_id, p.key, nullif(p.until, 'infinity') AS until, p.reason, p.paused_by, p.since, held.lanes
+SELECT p.scope, p.tenant_id, p.key, nullif(p.until, 'infinity') AS until, p.reason, p.paused_by, p.since, lane_count.lanes
 FROM pause p CROSS JOIN LATERAL (
     SELECT count(*) AS lanes FROM (
         SELECT FROM (
@@ -18,15 +19,15 @@ FROM pause p CROSS JOIN LATERAL (
             SELECT lane_id FROM lane
             WHERE p.scope IN ('queue', 'kind', 'provider')
                 AND p.key = CASE p.scope WHEN 'queue' THEN queue WHEN 'kind' THEN kind ELSE provider END
-        ) AS named CROSS JOIN LATERAL (
+        ) AS scope_name CROSS JOIN LATERAL (
             SELECT FROM job
-            WHERE job.lane_id = named.lane_id AND job.state = 'available' AND job.crash_count = 0
+            WHERE job.lane_id = scope_name.lane_id AND job.state = 'available' AND job.crash_count = 0
                 AND job.run_at <= now() AND (job.expires_at IS NULL OR job.expires_at > now())
             LIMIT 1
-        ) AS due
+        ) AS due_job
         LIMIT :bound::bigint
-    ) AS counted
-) AS held
+    ) AS due_lane
+) AS lane_count
 WHERE p.until > now()
 ORDER BY p.since DESC, p.scope, p.tenant_id, p.key
 LIMIT :limit

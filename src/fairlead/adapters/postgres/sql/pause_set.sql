@@ -1,8 +1,10 @@
--- pause_set: write a pause; of two ends the later one counts, with its reason.
--- Takes   scope, tenant_id ('' but for a group of one tenant), key, for_s (NULL: until it is resumed), reason, by
+-- pause_set: store a pause. If there is one already, the later end counts, with its reason.
+-- Takes   scope, tenant_id ('' except for the group of one tenant), key, for_s (NULL: until it is resumed),
+--         reason, by
 -- Returns nothing
 -- Locks   its row
--- Needs   the primary key. A later transaction that makes a lane ready finds it; lane_pause moves those that are ready
+-- Needs   the primary key. Later transactions that would make a lane ready see the pause; lane_pause parks
+--         lanes that are ready
 INSERT INTO pause AS p (scope, tenant_id, key, until, reason, paused_by)
 VALUES (:scope, :tenant_id, :key, coalesce(now() + :for_s::float8 * interval '1 second', 'infinity'), :reason, :by)
 ON CONFLICT (scope, tenant_id, key) DO UPDATE SET

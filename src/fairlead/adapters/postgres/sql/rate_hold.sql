@@ -1,8 +1,10 @@
--- rate_hold: a group waits for its turn at the provider's limits; of two ends the earlier one counts.
+-- rate_hold: pause a group until its reservation at the provider's limits. If there is one already, the earlier
+-- end counts.
 -- Takes   tenant_id, key (the group), for_s, reason
 -- Returns nothing
 -- Locks   its row
--- Needs   the primary key. A later transaction that makes a lane ready finds it; lane_pause moves those that are ready
+-- Needs   the primary key. Later transactions that would make a lane ready see the pause; lane_hold parks lanes
+--         that are ready
 INSERT INTO pause AS p (scope, tenant_id, key, until, reason, paused_by)
 VALUES ('rate', :tenant_id, :key, now() + :for_s::float8 * interval '1 second', :reason, 'gate')
 ON CONFLICT (scope, tenant_id, key) DO UPDATE SET

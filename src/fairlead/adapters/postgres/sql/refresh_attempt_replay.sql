@@ -1,11 +1,13 @@
--- refresh_attempt_replay: INTENT to send once more what was sent with unknown outcome, as the replay policy allows.
--- Takes   connection_id, attempt_id (the new one), generation, replays (as many as its caller has read), session_id,
---         lease_s
--- Returns epoch; no row if the outcome is known by now, another live owner is at it, or it was replayed since
+-- refresh_attempt_replay: store an INTENT to send again a refresh whose outcome is unknown, as the replay
+-- policy allows.
+-- Takes   connection_id, attempt_id (the new one), generation, replays (the number that the caller has read),
+--         session_id, lease_s
+-- Returns epoch; no row if the outcome is known by now, if another live process has the attempt, or if it was
+--         replayed since
 -- Locks   the row of the refresh attempt
--- Needs   started_at stays, too, until this one is sent: the latest send counts, not the will to send again.
---         sent_at stays: it shows that this intent, too, follows a send of unknown outcome. Of two that read that
---         the one replay allowed is still to be had, the second comes after the first has used it up
+-- Needs   nothing. started_at stays until this one is sent, because only sends count. sent_at stays, which
+--         shows that this intent also follows a send of unknown outcome. Of two callers that read that one
+--         replay is allowed, the second finds it used
 UPDATE refresh_attempt SET
     attempt_id = :attempt_id, phase = 'intent', epoch = nextval('send_epoch'),  -- raised by send_epoch_of_time
     session_id = :session_id, lease_until = now() + :lease_s::float8 * interval '1 second'

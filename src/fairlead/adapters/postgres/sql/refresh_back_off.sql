@@ -1,8 +1,9 @@
--- refresh_back_off: delay the next refresh of a connection after a failed one, twice as long each time.
--- Takes   connection_id, generation, first_s, open_s (at most), hint_s (the provider's wait, which may be longer), reason
+-- refresh_back_off: delay the next refresh of a connection after a failed one; the delay doubles each time.
+-- Takes   connection_id, generation, first_s, open_s (the maximum), hint_s (the provider's wait, which may be
+--         longer), reason
 -- Returns nothing
 -- Locks   the back-off's row; the connection's against its deletion
--- Needs   the primary keys; a newer generation, or grant, starts anew
+-- Needs   the primary keys. A newer generation starts again with first_s
 INSERT INTO refresh_backoff AS b (connection_id, tenant_id, generation, failures, retry_at, reason)
 SELECT c.connection_id, c.tenant_id, :generation, 1,
     now() + greatest(least(:first_s::float8, :open_s::float8), :hint_s::float8) * interval '1 second', :reason

@@ -1,7 +1,9 @@
--- role_names: the roles of the installation in a schema, and those that one without common roles has.
+-- role_names: read the names of the roles of the installation in a schema, and those for one without common
+-- roles.
 -- Takes   schema
--- Returns one row: engine (the role that sees all tenants; NULL where there is no installation), tenant (the role that
---         row security binds), owner (this user), own_tenant (a name that no other installation of the server has)
+-- Returns one row: engine (the role that sees all tenants; NULL: there is no installation), tenant (the role
+--         that row security binds), owner (this user), own_tenant (a name that no other installation of the
+--         server has)
 -- Locks   nothing
 -- Needs   nothing
 SELECT

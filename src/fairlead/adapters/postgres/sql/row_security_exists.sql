@@ -1,4 +1,4 @@
--- row_security_exists: whether the procedure that enables row security between tenants exists.
+-- row_security_exists: check whether the procedure that enables row security between tenants exists.
 -- Takes   schema
 -- Returns one row: exists
 -- Locks   nothing

@@ -1,6 +1,6 @@
--- schedule_remove: forget a schedule; the record of its runs stays until it is pruned.
+-- schedule_remove: delete a schedule; the records of its runs stay until they are pruned.
 -- Takes   name
--- Returns name, or no row if it was gone
+-- Returns name; no row if there was none
 -- Locks   its row
 -- Needs   the primary key
 DELETE FROM schedule WHERE name = :name RETURNING name

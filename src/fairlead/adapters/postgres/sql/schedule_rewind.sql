@@ -1,6 +1,7 @@
--- schedule_rewind: restart schedules with their last run in the future, because the clock was set back.
+-- schedule_rewind: restart schedules whose last run is in the future, because the clock was set back.
 -- Takes   nothing
 -- Returns name of each
 -- Locks   their rows
--- Needs   nothing: the table is small. A minute is left for servers with slightly different clocks
+-- Needs   nothing. The table is small. Up to a minute in the future is accepted, because the clocks of servers
+--         differ
 UPDATE schedule SET last_run_at = now() WHERE last_run_at > now() + interval '1 minute' RETURNING name

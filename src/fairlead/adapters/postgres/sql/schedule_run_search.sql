@@ -1,4 +1,4 @@
--- schedule_run_search: the latest runs of one schedule, the newest first.
+-- schedule_run_search: list the latest runs of one schedule, the newest first.
 -- Takes   schedule, limit
 -- Returns the columns of ScheduleRun
 -- Locks   nothing

@@ -1,4 +1,5 @@
--- schedule_run_taken: whether this process took a run: reads back schedule_run_take when its commit is in doubt.
+-- schedule_run_taken: check whether this process took a run, after a schedule_run_take whose commit is in
+-- doubt.
 -- Takes   name, run_at, session_id
 -- Returns schedule, or no row
 -- Locks   nothing

@@ -1,10 +1,10 @@
--- schedule_sync: insert or update cron entries; their last runs and people's pauses stay as they are.
+-- schedule_sync: store the declared cron entries; their last runs and operators' pauses stay as they are.
 -- Takes   arrays of one length: names, expressions, kinds, tenant_ids, timezones, missed, queues, priorities,
 --         args, jitters_s, paused
 -- Returns nothing
 -- Locks   the rows that change, in the order of their names
--- Needs   the primary key. One that its program had paused and pauses no more begins now: what it slept
---         through is not missed; nor is what a new expression would have named before it was there
+-- Needs   the primary key. An entry that is no longer declared paused begins now: the runs of that time are not
+--         missed. Nor are earlier runs that only a new expression names
 INSERT INTO schedule AS s
     (name, expression, kind, tenant_id, timezone, missed, queue, priority, args, jitter, paused)
 SELECT i.name, i.expression, i.kind, i.tenant_id, i.timezone, i.missed, i.queue, i.priority, i.args,

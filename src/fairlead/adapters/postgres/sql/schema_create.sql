@@ -1,6 +1,6 @@
--- schema_create: the statement that creates the one schema of all our tables.
+-- schema_create: build the statement that creates the schema of all tables.
 -- Takes   schema
--- Returns text, to be run as it is
+-- Returns text: the statement to run
 -- Locks   nothing
--- Needs   nothing; a schema cannot be a parameter, so the server itself quotes its name
+-- Needs   nothing. A schema cannot be a parameter, so the server quotes its name
 SELECT format('CREATE SCHEMA IF NOT EXISTS %I', :schema::text) AS text

@@ -1,4 +1,4 @@
--- schema_use: work in one schema for the rest of the session.
+-- schema_use: set the search_path to one schema for the rest of the session.
 -- Takes   schema
 -- Returns nothing of interest
 -- Locks   nothing

@@ -1,5 +1,5 @@
--- sealed_credential_page: a page of sealed credentials, to be verified or sealed anew.
--- Takes   retired_only (only those under keys that are not current), after (id, NULL for the first), limit
+-- sealed_credential_page: read a page of sealed credentials, to verify them or to seal them anew.
+-- Takes   retired_only (only those under keys that are not current), after (id; NULL: the first page), limit
 -- Returns record_id, connection_id, tenant_id, provider, generation, sealed, key_id, in the order of their ids
 -- Locks   nothing
 -- Needs   the primary keys; credential_key_idx (key_id)

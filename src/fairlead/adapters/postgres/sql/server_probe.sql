@@ -1,4 +1,4 @@
--- server_probe: ask whether the other end of the connection is still there.
+-- server_probe: check that the server still responds.
 -- Takes   nothing
 -- Returns nothing of interest
 -- Locks   nothing

@@ -1,6 +1,7 @@
--- session_data_keys_renewed: ask every live process to look up the current data keys again.
+-- session_data_keys_renewed: ask every live process to read the current data keys again.
 -- Takes   nothing
 -- Returns nothing
 -- Locks   the sessions' rows
--- Needs   the clock and not now(): a renewal that was first to lock the row has not seen this, and must count as earlier
+-- Needs   clock_timestamp() instead of now(): a heartbeat that locked the row first has not seen this request,
+--         and must have the earlier time
 UPDATE worker_session SET data_keys_renewed_at = clock_timestamp() WHERE lost_at IS NULL AND stopped_at IS NULL

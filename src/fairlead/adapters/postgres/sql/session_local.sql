@@ -1,4 +1,4 @@
--- session_local: the open sessions of the other processes of this boot and pid namespace.
+-- session_local: list the open sessions of the other processes of this boot and pid namespace.
 -- Takes   boot_id, pid_namespace, pid (the caller's own)
 -- Returns session_id, host, boot_id, pid_namespace, pid, process_started
 -- Locks   nothing

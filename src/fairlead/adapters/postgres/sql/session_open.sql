@@ -1,9 +1,9 @@
--- session_open: a process begins to take part.
--- Takes   session_id, host, boot_id, pid_namespace, pid, process_started, version, lease_s, master_keys and
+-- session_open: store the session of a process that starts.
+-- Takes   session_id, host, boot_id, pid_namespace, pid, process_started, version, lease_s, master_keys,
 --         app_version (NULL: not stated)
 -- Returns nothing
 -- Locks   the new row
--- Needs   nothing; asked again, it changes nothing
+-- Needs   nothing. A repeat changes nothing
 INSERT INTO worker_session (session_id, host, boot_id, pid_namespace, pid, process_started, version, lease, master_keys,
     app_version)
 VALUES (:session_id, :host, :boot_id, :pid_namespace, :pid, :process_started, :version,

@@ -1,15 +1,15 @@
--- session_prune: forget processes that ended long ago and hold nothing any more.
+-- session_prune: delete the sessions of processes that ended long ago and have no running jobs.
 -- Takes   older_than_s, limit
 -- Returns one row: deleted
--- Locks   the rows deleted; never waits for another process
--- Needs   job_running_since_idx; the table is small
-WITH old AS MATERIALIZED (
+-- Locks   the rows that it deletes; never waits for another process
+-- Needs   job_running_since_idx. The table is small
+WITH old_session AS MATERIALIZED (
     SELECT session_id FROM worker_session
     WHERE coalesce(lost_at, stopped_at) < now() - :older_than_s::float8 * interval '1 second'
         AND session_id <> ALL(ARRAY(SELECT DISTINCT session_id FROM job WHERE state = 'running'))
     LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 ),
-gone AS (
-    DELETE FROM worker_session WHERE session_id = ANY(ARRAY(SELECT session_id FROM old)) RETURNING session_id
+deleted_session AS (
+    DELETE FROM worker_session WHERE session_id = ANY(ARRAY(SELECT session_id FROM old_session)) RETURNING session_id
 )
-SELECT count(*) AS deleted FROM gone
+SELECT count(*) AS deleted FROM deleted_session

@@ -1,8 +1,8 @@
--- session_search: all processes as the others see them.
+-- session_search: list all processes for an operator.
 -- Takes   nothing
 -- Returns the columns of SessionView, the youngest first
 -- Locks   nothing
--- Needs   job_running_since_idx; the table is small
+-- Needs   job_running_since_idx. The table is small
 WITH running AS MATERIALIZED (SELECT session_id, count(*) AS jobs FROM job WHERE state = 'running' GROUP BY session_id)
 SELECT session_id, host, boot_id, pid_namespace, pid, process_started, version, app_version, started_at,
     extract(epoch FROM now() - heartbeat_at)::float8 AS heartbeat_age_s,

@@ -1,4 +1,4 @@
--- tenant_list: tenants with settings of their own, by name.
+-- tenant_list: list tenants with settings of their own, by name.
 -- Takes   tenant_id (NULL: all), limit
 -- Returns the columns of TenantShare
 -- Locks   nothing

@@ -1,6 +1,6 @@
--- tenant_set: write a tenant's own settings.
+-- tenant_set: store a tenant's own settings.
 -- Takes   tenant_id, tier, weight, max_running (each NULL: as its tier says)
--- Returns nothing; refused if there is no such tier
+-- Returns nothing; fails if there is no such tier
 -- Locks   its row
 -- Needs   tenant_lock before it; concurrency_cap_apply and lane_apply after it
 INSERT INTO tenant_setting (tenant_id, tier, weight, max_running)

@@ -1,6 +1,6 @@
--- tier_list: all tiers, by name.
+-- tier_list: list all tiers by name.
 -- Takes   nothing
 -- Returns the columns of Tier
 -- Locks   nothing
--- Needs   nothing: they are few
+-- Needs   nothing. There are few tiers
 SELECT name, weight, max_running FROM tenant_tier ORDER BY name

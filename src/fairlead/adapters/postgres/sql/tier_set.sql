@@ -1,5 +1,5 @@
--- tier_set: make or change a tier.
--- Takes   name, weight, max_running (each NULL: it says nothing of it)
+-- tier_set: create or change a tier.
+-- Takes   name, weight, max_running (each NULL: the tier does not set it)
 -- Returns nothing
 -- Locks   its row
 -- Needs   tenant_lock before it; tier_tenants, concurrency_cap_apply and lane_apply after it

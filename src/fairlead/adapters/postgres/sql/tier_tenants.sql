@@ -1,4 +1,4 @@
--- tier_tenants: the tenants of a tier.
+-- tier_tenants: list the tenants of a tier.
 -- Takes   tier
 -- Returns tenant_id
 -- Locks   nothing
