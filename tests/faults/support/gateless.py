@@ -37,18 +37,20 @@ Change = tuple[str, str, str]
 
 SCRIPTS: dict[str, tuple[Change, ...]] = {
     "no_marker_rule": (
-        ("clock", "born(hint_us > 0 and hint_us or now)", "born(1)"),
-        ("clock", "            born(now)\n", ""),
+        ("clock", "set_birth(hint_us > 0 and hint_us or now)", "set_birth(1)"),
+        ("clock", "            set_birth(now)\n", ""),
     ),
-    "no_run_id": (("clock", "            born(now)\n", ""),),
-    "clock_unwatched": (("clock", "local is_off = expected_us > 0 and", "local is_off = false and"),),
+    "no_run_id": (("clock", "            set_birth(now)\n", ""),),
+    "clock_unwatched": (
+        ("clock", "local clock_differs = expected_us > 0 and", "local clock_differs = false and"),
+    ),
     "no_reaping": (("pool", "elseif pool.first_end <= now then", "elseif false then"),),
     "fast_path_uncounted": (("fast_path", "local used = call('ZCARD', leases_key)", "local used = 0"),),
     "wakes_all": (
         (
             "wait_queue",
-            "        local is_served, passed = false, pool.passed_at == freed and pool.passed or {}\n",
-            "        local is_served, passed = false, pool.passed_at == freed and pool.passed or {}\n"
+            "        local caller_granted, skipped_counts = false, pool.skipped_at == freed_places and pool.skipped_counts or {}\n",
+            "        local caller_granted, skipped_counts = false, pool.skipped_at == freed_places and pool.skipped_counts or {}\n"
             "    for _, one in ipairs(redis.call('ZRANGE', pool.alive, 0, -1)) do\n"
             "        redis.call('PUBLISH', PREFIX .. 'g:' .. field(one, 2), field(one, 1))\n"
             "    end\n",

@@ -3,7 +3,7 @@
 --         ARGV  the longest lease of a slot in us, the time in us or 0 for the server's
 -- Returns how many keys existed
 -- Writes  the marker: missing buckets are empty from now on, and slots are granted after the longest lease
--- Needs   the marker as clock.lua writes it: birth, first grant, no reaping before, run id
+-- Needs   the marker as clock.lua writes it: birth, grants_from, reap_from, run id
 
 local MARKER_MS = 30 * 86400000
 
@@ -13,11 +13,11 @@ if now == 0 then
     now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
--- The old value is discarded, it may be invalid. Without a run id the next run sets its own.
+-- The old value is replaced unread, because it may be invalid. It has no run id, so the next run sets its own.
 redis.call('SET', KEYS[1], struct.pack('<ddd', now, now + tonumber(ARGV[1]), 0), 'PX', MARKER_MS)
 
-local gone = 0
+local deleted_keys = 0
 for i = 2, #KEYS do
-    gone = gone + redis.call('UNLINK', KEYS[i])
+    deleted_keys = deleted_keys + redis.call('UNLINK', KEYS[i])
 end
-return gone
+return deleted_keys

@@ -1,27 +1,25 @@
--- gate: process a batch of admissions, releases, cancellations and renewals, one after the other.
+-- gate: process a batch of admissions, releases, cancellations and renewals in order.
 -- Takes   KEYS     the marker, then for each cell in turn the cell, and its leases if the plan has a pool
 --         ARGV     head, prefix, then four for each item: plan, names, request (packed, see codec.py),
 --         holder.          plan and names are empty if they equal those of the item before
--- Returns the server's time, then one packed result per item, in order. The time alone if it differs from the
---         one that the caller expects: then nothing was done. At the end, 16 characters for each lease
---         granted a slot
+-- Returns the server's time, then one packed result per item, in order; last, 16 characters for each lease that was
+--         granted a slot. Only the time, if it differs from the one that the caller expects: then nothing was done
 -- Writes  what the items change; leases, queues, reservations and events under keys beside the cell
 -- Needs   all keys of a cell under its hash tag; the limits arrive in the plans (R28)
 --
--- Redis creates a script's functions anew for each run. Those that few runs need are therefore created on
--- demand.
+-- Redis creates the functions of a script anew for each run, so those that few runs need are created on demand.
 
 --- @include clock
 --- @include cell
 --- @include fast_path
 
-local handed = ''  -- lease ids that were granted a slot; if they belong to the caller, it needs no message
-local repaired = ''  -- the cell with repaired keys
+local granted_ids = ''  -- ids of leases that were granted a slot; the caller needs no message for its own
+local repaired_cell = ''  -- the cell whose keys were repaired
 
 local full_path, repair
 local fast_path = { admit_fast, release_fast }
 local fast_path_ok = events == 0 and spends == 0 and now >= marker.reap_from and now >= marker.grants_from
-local answers = { struct.pack('<dd', now, marker.birth) }
+local results = { struct.pack('<dd', now, marker.birth) }
 local plan
 local item, key = 1, 2
 for i = 3, #ARGV, 4 do
@@ -30,29 +28,29 @@ for i = 3, #ARGV, 4 do
         switch_cell(key, ARGV[i + 1])
         key = key + (string.byte(plan) >= 4 and 2 or 1)
     end
-    local ask, holder = ARGV[i + 2], ARGV[i + 3]
-    local act = string.byte(ask)
-    local done, answer
-    if fast_path_ok and not states and act <= 2 then
-        done, answer = pcall(fast_path[act], plan, ask, holder)  -- the full path handles what this cannot read
+    local request, holder = ARGV[i + 2], ARGV[i + 3]
+    local operation = string.byte(request)
+    local ok, result
+    if fast_path_ok and not states and operation <= 2 then
+        ok, result = pcall(fast_path[operation], plan, request, holder)  -- if it fails, the full path runs
     end
-    if not done or not answer then
+    if not ok or not result then
         if not full_path then
 --- @include full_path
         end
-        done, answer = pcall(full_path[act], plan, ask, holder)
-        if not done and repair() then
-            done, answer = pcall(full_path[act], plan, ask, holder)
+        ok, result = pcall(full_path[operation], plan, request, holder)
+        if not ok and repair() then
+            ok, result = pcall(full_path[operation], plan, request, holder)
         end
-        if not done then
-            error(answer, 0)
+        if not ok then
+            error(result, 0)
         end
     end
     item = item + 1
-    answers[item] = answer
+    results[item] = result
 end
 switch_cell(1, '')
-if handed ~= '' then
-    answers[item + 1] = handed
+if granted_ids ~= '' then
+    results[item + 1] = granted_ids
 end
-return answers
+return results

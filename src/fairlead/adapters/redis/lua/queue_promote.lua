@@ -9,7 +9,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
 local waiter, queue
-local first_us = now - tonumber(ARGV[2])  -- a waiter for longer than that precedes every class
+local first_us = now - tonumber(ARGV[2])  -- a waiter that has waited longer precedes every class
 for class = 2, #KEYS do
     local waiting = redis.call('ZRANGE', KEYS[class], 0, -1, 'WITHSCORES')
     for i = 1, #waiting, 2 do

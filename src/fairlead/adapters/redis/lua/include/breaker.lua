@@ -1,15 +1,15 @@
--- breaker: policy/limits/breaker.py in Lua; the contract suite holds the two together.
+-- breaker: policy/limits/breaker.py in Lua; the contract suite compares the two.
 
 --- @include record_formats
 
 -- Stored values are not trusted: an impossible number makes its whole field unknown, as if it were missing.
 -- NaN fails each comparison.
-local function sound(number)
+local function is_valid(number)
     return number >= 0 and number < MOST
 end
 
 local RAMP_FIRST = 2
-local SEVERAL = 1  -- in place of a reporter: two processes did not reach the destination
+local SEVERAL = 1  -- instead of one reporter: two processes did not reach the destination
 local TICKS_OFF = 17280  -- the clock was set back by more than a day, so the counts are unknown
 
 local function breaker_pack(b)
@@ -29,13 +29,14 @@ local function breaker_read(stored)
         b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used, b.tick,
             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b.reporter, b.unreached =
             struct.unpack(BREAKER, stored)
-        local good = (b.mode == CLOSED or b.mode == OPEN or b.mode == HALF_OPEN) and sound(b.in_a_row) and sound(b.times)
-            and sound(b.until_us) and sound(b.closed_at) and sound(b.ramp_second) and sound(b.ramp_used)
-            and sound(b.reporter) and sound(b.unreached) and sound(b.tick) and b.tick <= now / TICK_US + TICKS_OFF
+        local is_sound = (b.mode == CLOSED or b.mode == OPEN or b.mode == HALF_OPEN)
+            and is_valid(b.in_a_row) and is_valid(b.times) and is_valid(b.until_us) and is_valid(b.closed_at) and is_valid(b.ramp_second) and is_valid(b.ramp_used)
+            and is_valid(b.reporter) and is_valid(b.unreached) and is_valid(b.tick)
+            and b.tick <= now / TICK_US + TICKS_OFF
         for part = 1, 2 * TICKS do
-            good = good and sound(b[part])
+            is_sound = is_sound and is_valid(b[part])
         end
-        if good then
+        if is_sound then
             return b
         end
     end
@@ -43,8 +44,8 @@ local function breaker_read(stored)
     return b
 end
 
--- Return how long to wait, and whether the call would be the probe. It changes nothing but the end of a ramp.
-local function breaker_judge(breaker, rule)
+-- Return how long to wait in us, and whether the call would be the probe. Change only what has expired, such as a ramp.
+local function breaker_check(breaker, rule)
     if breaker.mode == CLOSED and breaker.closed_at == 0 then
         return 0
     end
@@ -92,8 +93,8 @@ local function breaker_open(breaker, rule)
     return open_us
 end
 
--- Count a call. Return for how long it opened the breaker, or 0, and whether it closed it.
--- probe: the end of its time, which identifies it; 0: no probe. reporter: the process that could not connect.
+-- Count a call. Return the us for which it opened the breaker, or 0, and whether it closed the breaker.
+-- probe: the end of the probe's time, which identifies it; 0: no probe. reporter: the process that could not connect.
 local function breaker_record(breaker, rule, health, probe, reporter)
     if probe > 0 then
         if breaker.mode ~= HALF_OPEN or breaker.until_us ~= probe then
@@ -101,12 +102,12 @@ local function breaker_record(breaker, rule, health, probe, reporter)
         end
         breaker.dirty = true
         if health == HEALTHY or health == BEGUN then
-            local closes = breaker.closed_at == 0
-            breaker.closed_at = closes and now or breaker.closed_at
+            local is_closing = breaker.closed_at == 0
+            breaker.closed_at = is_closing and now or breaker.closed_at
             if health == HEALTHY then
                 breaker.mode, breaker.until_us = CLOSED, 0
             end
-            return 0, closes
+            return 0, is_closing
         elseif health == UNHEALTHY or health == UNREACHED and breaker.reporter ~= reporter then
             local open_us = breaker_open(breaker, rule)
             breaker.reporter = reporter
@@ -120,18 +121,18 @@ local function breaker_record(breaker, rule, health, probe, reporter)
     end
     breaker.dirty = true
     local tick = math.floor(now / TICK_US)
-    local passed = math.max(0, tick - breaker.tick)
-    for back = 0, math.min(TICKS, passed) - 1 do
+    local elapsed_parts = math.max(0, tick - breaker.tick)
+    for back = 0, math.min(TICKS, elapsed_parts) - 1 do
         local part = (tick - back) % TICKS + 1
         breaker[part], breaker[TICKS + part] = 0, 0
     end
-    if passed >= TICKS then
+    if elapsed_parts >= TICKS then
         breaker.reporter, breaker.unreached = 0, 0
     end
     breaker.tick = math.max(tick, breaker.tick)
     local good, bad = 0, 0
-    for each = 1, TICKS do
-        good, bad = good + breaker[each], bad + breaker[TICKS + each]
+    for index = 1, TICKS do
+        good, bad = good + breaker[index], bad + breaker[TICKS + index]
     end
     local part = breaker.tick % TICKS + 1
     if health == HEALTHY then

@@ -1,6 +1,6 @@
 -- cell: the state of one domain in one hash, with a field for each bucket, breaker, pool and quota.
 --
--- A run handles one cell after the other. An item names its fields by 23 characters each, in the order pool,
+-- A run handles its cells in order. An item names its fields by 23 characters each, in the order pool,
 -- breaker, quota, buckets, so that fields that change together are adjacent. A place is an index in that
 -- order. After the names come the versions of their limits (R28), a number for each place. A place is read
 -- once, when first needed, and written when the run switches to another cell.
@@ -24,15 +24,15 @@ local function version_of(place, last)
     return (parse('<d', names, NAME * last + 8 * place - 7))
 end
 
--- Return whether version `given` replaces version `known`; is_newer in policy/limits/limit.py.
+-- Return whether `version` replaces `stored_version`, as is_newer in policy/limits/limit.py.
 local LEVEL, OWNER = 2 ^ 51, 2 ^ 40
 
-local function newer(given, known)
-    local level, held = floor(given / LEVEL), floor(known / LEVEL)
-    if level == held then
-        return given % OWNER > known % OWNER
+local function is_newer(version, stored_version)
+    local level, stored_level = floor(version / LEVEL), floor(stored_version / LEVEL)
+    if level == stored_level then
+        return version % OWNER > stored_version % OWNER
     end
-    return level > held or floor(given % LEVEL / OWNER) == floor(known % LEVEL / OWNER)
+    return level > stored_level or floor(version % LEVEL / OWNER) == floor(stored_version % LEVEL / OWNER)
 end
 
 -- Return the stored value of each place up to `last`; false if there is none.
@@ -45,7 +45,8 @@ local function load_places(last)
         shape = string.rep('c23', last - places_read)
         shapes[last - places_read] = shape
     end
-    -- parse returns a number after the names. It names no field, and removing it would cost a table.
+    -- parse also returns a number after the names. HMGET takes it as one more field, because removing it would cost a
+    -- table.
     local values = call('HMGET', cell_key, parse(shape, names, NAME * places_read + 1))
     if places_read == 0 then
         stored = values
@@ -69,7 +70,7 @@ local function set_place(place, packed)
 end
 
 local function write(fields, count)
-    -- One write in sixteen extends the time to live. A cell that is used too rarely for that has recovered by
+    -- One write in sixteen extends the time to live. A cell that is used too rarely for that has refilled by
     -- the time it expires.
     if call('HSET', cell_key, unpack(fields, 1, count)) > 0 or now % 16 == 0 then
         call('PEXPIRE', cell_key, CELL_MS)

@@ -1,4 +1,4 @@
--- clock: the server's time, and the birth: since when no data was lost (R23).
+-- clock: the server's time, and the birth: the time since which no data was lost (R23).
 --
 -- The marker stores the birth. If it is missing, the caller's `hint` is the birth, if there is one: since
 -- when the caller knows this server, or 1 for a new installation. A run id other than the marker's means a
@@ -12,10 +12,10 @@
 -- living holder had time to renew. If the clock was set forward so far that keys may have expired, the
 -- holders of slots are unknown: a data loss.
 --
--- The caller's own clock may be the one that stopped, as in a suspended machine. So a caller that has `known`
--- the time for a minute sometimes stores a witness that the clock is right: the clock cannot have been set
--- forward over a moment at which it was right. A caller that read the clock just now may have read it after
--- it was set.
+-- The caller's own clock may be the one that stopped, as in a suspended machine. So a caller whose expectation has been
+-- right for a minute (`known`) sometimes stores a witness, which is a time at which the server's clock was right. The
+-- clock cannot have been set forward across that time. A caller that read the clock only just now may have read it
+-- after it was set.
 
 local CAUTION_US, KEYS_LAST_US = 2000000, 1800000000
 local KNOWN_US, WITNESS_MS = 60000000, 3600000
@@ -39,7 +39,7 @@ local function write_marker()
     redis.call('SET', KEYS[1], packed, 'PX', MARKER_MS)
 end
 
-local function born(birth)
+local function set_birth(birth)
     marker.birth, marker.grants_from = birth, birth + lease_us
 end
 
@@ -62,8 +62,8 @@ if stored then
         stored = false
     end
 end
-local is_off = expected_us > 0 and math.abs(now - expected_us) > CAUTION_US
-if is_off and doubted_us == 0 then
+local clock_differs = expected_us > 0 and math.abs(now - expected_us) > CAUTION_US
+if clock_differs and doubted_us == 0 then
     return struct.pack('<dd', now, stored and marker.birth or 0)
 end
 marker.run = string.sub(ARGV[1], run_at, run_at + 39)
@@ -71,7 +71,7 @@ if stored then
     local run = string.sub(stored, 25)
     if run ~= marker.run then
         if run ~= '' and not string.find(ARGV[1], run, run_at, true) then
-            born(now)
+            set_birth(now)
         end
         write_marker()
     elseif now % 1024 == 0 then  -- extend its time to live while it is used
@@ -79,22 +79,22 @@ if stored then
     end
 else
     marker.reap_from = 0
-    born(hint_us > 0 and hint_us or now)
+    set_birth(hint_us > 0 and hint_us or now)
     write_marker()
 end
-if not is_off then
+if not clock_differs then
     if known_us >= KNOWN_US and now % 64 == 0 then
         redis.call('SET', string.sub(KEYS[1], 1, -2) .. 's', string.format('%.0f', now), 'PX', WITNESS_MS)
     end
 elseif doubted_us == marker.birth then
     local witness = string.sub(KEYS[1], 1, -2) .. 's'
-    local stored_at = redis.pcall('GET', witness)
-    local right_us = type(stored_at) == 'string' and tonumber(stored_at) or 0
-    if right_us <= expected_us + CAUTION_US or right_us > now then
+    local witness_value = redis.pcall('GET', witness)
+    local witness_us = type(witness_value) == 'string' and tonumber(witness_value) or 0
+    if witness_us <= expected_us + CAUTION_US or witness_us > now then
         redis.call('DEL', witness)
         marker.birth, marker.reap_from = now, now + lease_us
         if now - expected_us > KEYS_LAST_US then
-            born(now)
+            set_birth(now)
         end
         write_marker()
     end

@@ -1,8 +1,8 @@
 -- pool: policy/limits/pool.py in Lua; the contract suite compares the two. The rare cases (waiters, expired
 -- leases, slots reserved for a class) are in wait_queue.lua.
 --
--- A holder is one text with its fields separated by \31: lease id, process, class, digest and capacity of its
--- tenant's quota, tenant, job. It is the member of every sorted set here. The sets are the truth about
+-- A holder is a text whose fields are separated by \31: lease id, process, class, digest and capacity of its
+-- tenant's quota, tenant, job. It is the member of every sorted set here. The sets are authoritative for
 -- holders. first_end and waiting only save reads: before first_end no lease expires, and with waiting 0 the
 -- queue is empty.
 --
@@ -15,21 +15,22 @@ local TAKEN, IN_QUEUE = 0, -1
 local FULL, NO_QUOTA, LEARNING = 3, 2, 5
 
 local function pool_pack(pool)
-    return struct.pack(POOL, pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched)
+    return struct.pack(POOL, pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.extended_at)
 end
 
 local function pool_read(stored, limit, new_version)
     local pool = { pack = pool_pack, dirty = false, name = false, leases = false, limit = false, used = false,
         is_pool = true }
     if stored and #stored == struct.size(POOL) then
-        pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched = struct.unpack(POOL, stored)
-        if pool.capacity >= min(1, limit.capacity) and pool.capacity <= MOST_SLOTS and sound(pool.version)
-            and sound(pool.fence) and sound(pool.first_end) and sound(pool.touched) then
-            pool.touched = math.min(pool.touched, now)
+        pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.extended_at =
+            struct.unpack(POOL, stored)
+        if pool.capacity >= min(1, limit.capacity) and pool.capacity <= MOST_SLOTS and is_valid(pool.version)
+            and is_valid(pool.fence) and is_valid(pool.first_end) and is_valid(pool.extended_at) then
+            pool.extended_at = math.min(pool.extended_at, now)
             return pool
         end
     end
-    pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched, pool.dirty =
+    pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.extended_at, pool.dirty =
         new_version, limit.capacity, now, 0, 1, 0, true
     return pool
 end
@@ -75,7 +76,7 @@ local function pool_at(plan)
         end
     end
     local version = version_of(plan.pool_place, plan.last)
-    if newer(version, pool.version) then
+    if is_newer(version, pool.version) then
         pool.version, pool.capacity, pool.dirty = version, plan.pool.capacity, true
     end
     pool.limit = plan.pool
@@ -85,7 +86,7 @@ end
 local function quota_at(plan)
     local quota = state_at(plan.quota_place, plan.last, quota_read)
     quota.capacity = plan.quota
-    if census or not quota.used then
+    if quota_counts or not quota.used then
         lazy().count(quota)
     end
     return quota
@@ -123,7 +124,7 @@ local function extend_ttl(pool)
     local last = redis.call('ZRANGE', pool.leases, -1, -1, 'WITHSCORES')
     redis.call('PEXPIRE', pool.leases, max(0, math.ceil((tonumber(last[2]) - now) / 1000)) + HOUR_MS)
     redis.call('PEXPIRE', cell_key, CELL_MS)
-    pool.touched, pool.dirty = now, true
+    pool.extended_at, pool.dirty = now, true
 end
 
 local function add_lease(pool, quota, holder, until_us)
@@ -139,7 +140,7 @@ local function add_lease(pool, quota, holder, until_us)
         pool.first_end, pool.dirty = until_us, true
     end
     -- If the set was empty, or was not counted, it may be a new key.
-    if now > pool.touched + TOUCH_US or until_us > now + LONG_US or not pool.used or pool.used == added then
+    if now > pool.extended_at + TOUCH_US or until_us > now + LONG_US or not pool.used or pool.used == added then
         extend_ttl(pool)
     end
     return added
@@ -147,11 +148,11 @@ end
 
 local function grant(pool, quota, holder, until_us, kind)
     local added = add_lease(pool, quota, holder, until_us)
-    -- The time grows faster than grants can be made. So the fence is stored only with fencing, where it has
-    -- to grow even if the clock is set back.
+    -- The time rises faster than grants can be made, so the fence follows it. It is stored only with fencing, where it
+    -- must rise even if the clock is set back.
     pool.fence = math.max(pool.fence + 1, now + fences)
     fences = fences + 1
-    pool.dirty = pool.dirty or pool.limit.fenced
+    pool.dirty = pool.dirty or pool.limit.is_fenced
     if events > 0 or kind == 'promote' or kind == 'again' then
         lazy().log(pool, added == 1 and kind or 'claim', holder)
     end
@@ -170,7 +171,7 @@ local function take_slot(pool, quota, limit, holder, since_us, wait_us_left)
     return lazy().take_slot(pool, quota, limit, holder, since_us, wait_us_left, blocked_by)
 end
 
-local freed = 0  -- places freed in this run by tenants that were at their quota
+local freed_places = 0  -- how many places tenants at their quota have freed in this run
 
 local function remove_lease(pool, quota, holder)
     if pool.first_end <= now then
@@ -183,7 +184,7 @@ local function remove_lease(pool, quota, holder)
         pool.used = pool.used - 1
     end
     if quota then
-        freed = freed + (quota.used >= quota.capacity and 1 or 0)
+        freed_places = freed_places + (quota.used >= quota.capacity and 1 or 0)
         quota.used, quota.dirty = math.max(0, quota.used - 1), true
     end
     return true
@@ -191,12 +192,12 @@ end
 
 -- Release the slot of a call. Return false if its lease had expired.
 local function release_slot(pool, quota, holder)
-    local had = remove_lease(pool, quota, holder)
-    if events > 0 or not had then
-        lazy().log(pool, had and 'release' or 'late', holder)
+    local had_lease = remove_lease(pool, quota, holder)
+    if events > 0 or not had_lease then
+        lazy().log(pool, had_lease and 'release' or 'late', holder)
     end
     if pool.waiting > 0 then
         lazy().release_place(pool, holder)
     end
-    return had
+    return had_lease
 end

@@ -7,7 +7,8 @@ local TICK_US, TICKS = 5000000, 6
 local TOUCH_US, LONG_US = 600000000, 1800000000
 local HOUR_MS = 3600000
 local BUCKET, POOL, QUOTA = '<ddddddddd', '<dIddBd', '<dd'
-local BREAKER = '<dddddddddddddddddddddd'  -- eight numbers, good and bad calls of each part of the window, reporter, its calls
+-- Eight numbers; the good and the bad calls of each part of the window; the reporter and its calls.
+local BREAKER = '<dddddddddddddddddddddd'
 
 -- Locals, so that they are looked up once per run.
 local call, pack, parse = redis.call, struct.pack, struct.unpack

@@ -17,15 +17,16 @@ local function make_reservations(functions)
                 redis.call('ZADD', reservations_key, tonumber(entries[i + 1]) - back_us, entries[i])
             end
         end
-        local late
+        local expired
         repeat
-            late = redis.call('ZRANGEBYSCORE', reservations_key, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, MANY)
-            for _, entry in ipairs(late) do
+            local before = '(' .. string.format('%.0f', now)
+            expired = redis.call('ZRANGEBYSCORE', reservations_key, '-inf', before, 'LIMIT', 0, MANY)
+            for _, entry in ipairs(expired) do
                 local cost = tonumber(string.sub(entry, 18)) or 0
                 bucket.level, bucket.reserved, bucket.dirty = bucket.level + cost, bucket.reserved - cost, true
                 redis.call('ZREM', reservations_key, entry)
             end
-        until #late < MANY
+        until #expired < MANY
         if bucket.reserved > 0 and redis.call('EXISTS', reservations_key) == 0 then
             bucket.level, bucket.reserved, bucket.dirty = bucket.level + bucket.reserved, 0, true
         end
@@ -46,12 +47,12 @@ local function make_reservations(functions)
     -- Remove the reservations if every bucket has one, and return whether it has. The caller redeems or
     -- refunds them.
     function functions.remove_reservations(buckets, costs, reservation)
-        local all = #buckets > 0 and reservation ~= NO_RESERVATION
+        local all_reserved = #buckets > 0 and reservation ~= NO_RESERVATION
         for i, bucket in ipairs(buckets) do
-            all = all and bucket.reserved > 0
+            all_reserved = all_reserved and bucket.reserved > 0
                 and redis.call('ZSCORE', bucket_key(bucket, ':t'), reservation_name(reservation, costs[i]))
         end
-        if not all then
+        if not all_reserved then
             return false
         end
         for i, bucket in ipairs(buckets) do
@@ -67,10 +68,10 @@ local function make_reservations(functions)
         end
     end
 
-    -- Late reservations all fall due together, but the refill since then filled no more than the bucket.
+    -- Late reservations are due together, but the refill since then is at most one bucket.
     local function redeemable_in(bucket, cost)
-        local short = cost - bucket.level - bucket.reserved
-        return short > 0 and math.ceil(short / bucket.rate * MICRO) or 0
+        local shortfall = cost - bucket.level - bucket.reserved
+        return shortfall > 0 and math.ceil(shortfall / bucket.rate * MICRO) or 0
     end
 
     -- Redeem reservations that are due and return true; or return the microseconds until then; or false if

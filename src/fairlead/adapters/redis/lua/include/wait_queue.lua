@@ -1,4 +1,4 @@
--- wait_queue: the queue for slots, and all that is rare about slots. Created when first needed.
+-- wait_queue: the queue for slots, and the other rare cases of slots. Its functions are created when first needed.
 
 local function make_wait_queue(functions)
     local SCANNED = 64
@@ -29,15 +29,15 @@ local function make_wait_queue(functions)
 
     -- ---- quotas -------------------------------------------------------------------------------------
 
-    local function set_from_census(quota)
-        local entry = census[quota.name]
+    local function set_from_counts(quota)
+        local entry = quota_counts[quota.name]
         quota.used, quota.first_end = entry and entry.used or 0, entry and entry.first_end or 0
         quota.is_counted, quota.dirty = true, true
     end
 
-    -- Count the live leases of all pools of the cell by quota, with the first end. Later changes are not in
-    -- it, so the quotas that this run has used are set from it at once.
-    local function take_census()
+    -- Count the live leases of all pools of the cell by quota, with the first end. The counts do not include later
+    -- changes, so the quotas that this run has used are set from them at once.
+    local function count_quotas()
         local sets = {}
         for _, state in pairs(states) do
             if state.is_pool and state.leases then
@@ -51,33 +51,33 @@ local function make_wait_queue(functions)
                 sets[sub(cell_key, 1, -2) .. 'p:' .. sub(fields_of_pools[i], 2) .. ':l'] = true
             end
         until cursor == '0'
-        census = {}
+        quota_counts = {}
         local from_us = now < marker.reap_from and 0 or now
         for key in pairs(sets) do
             local leases = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')  -- a key of another type holds none
             for i = 1, #leases, 2 do
                 local name, until_us = 'q' .. field(leases[i], 4), tonumber(leases[i + 1])
                 if until_us > from_us and until_us <= now + LONGEST_LEASE_US then
-                    local entry = census[name] or { used = 0, first_end = until_us }
+                    local entry = quota_counts[name] or { used = 0, first_end = until_us }
                     entry.used, entry.first_end = entry.used + 1, math.min(entry.first_end, until_us)
-                    census[name] = entry
+                    quota_counts[name] = entry
                 end
             end
         end
         for _, state in pairs(states) do
             if state.pack == quota_pack then
-                set_from_census(state)
+                set_from_counts(state)
             end
         end
     end
 
     -- Count a quota, at most once per run: later changes update the count.
     function functions.count(quota)
-        if not census then
-            take_census()
+        if not quota_counts then
+            count_quotas()
         end
         if not quota.is_counted then
-            set_from_census(quota)
+            set_from_counts(quota)
         end
     end
 
@@ -94,7 +94,7 @@ local function make_wait_queue(functions)
             states[name] = quota
         end
         quota.capacity = tonumber(field(holder, 5)) or 0
-        if census or not quota.used then
+        if quota_counts or not quota.used then
             functions.count(quota)
         end
         return quota
@@ -104,13 +104,14 @@ local function make_wait_queue(functions)
 
     -- Remove expired leases, and read when the next one may expire.
     function functions.reap(pool)
-        redis.call('ZREMRANGEBYSCORE', pool.leases, string.format('(%.0f', now + LONGEST_LEASE_US), '+inf')  -- a foreign value
+        local latest = string.format('(%.0f', now + LONGEST_LEASE_US)  -- no lease ends later
+        redis.call('ZREMRANGEBYSCORE', pool.leases, latest, '+inf')
         pool.used = redis.call('ZCARD', pool.leases)
-        local ended = redis.call('ZRANGEBYSCORE', pool.leases, '-inf', now, 'WITHSCORES')
-        for i = 1, #ended, 2 do
-            redis.call('ZREM', pool.leases, ended[i])
+        local expired = redis.call('ZRANGEBYSCORE', pool.leases, '-inf', now, 'WITHSCORES')
+        for i = 1, #expired, 2 do
+            redis.call('ZREM', pool.leases, expired[i])
             pool.used = pool.used - 1
-            functions.log(pool, 'expire', ended[i], ended[i + 1])
+            functions.log(pool, 'expire', expired[i], expired[i + 1])
         end
         local first = redis.call('ZRANGE', pool.leases, 0, 0, 'WITHSCORES')
         pool.first_end, pool.dirty = first[2] and tonumber(first[2]) or NEVER, true
@@ -120,7 +121,7 @@ local function make_wait_queue(functions)
     function functions.recount_quotas(pool)
         local holders = redis.call('ZRANGE', pool.leases, 0, -1)
         if holders[1] then
-            take_census()
+            count_quotas()
         end
         for _, holder in ipairs(holders) do
             quota_of(holder)
@@ -134,8 +135,8 @@ local function make_wait_queue(functions)
         end
         pool.is_shortened = true
         local most_us = now + pool.limit.lease_us
-        local far = redis.call('ZRANGEBYSCORE', pool.leases, '(' .. string.format('%.0f', most_us), '+inf')
-        for _, holder in ipairs(far) do
+        local late_leases = redis.call('ZRANGEBYSCORE', pool.leases, '(' .. string.format('%.0f', most_us), '+inf')
+        for _, holder in ipairs(late_leases) do
             redis.call('ZADD', pool.leases, most_us, holder)
             local quota = quota_of(holder)
             if quota then
@@ -195,17 +196,17 @@ local function make_wait_queue(functions)
     local function remove_from_queue(pool, holder)
         if pool.waiting > 0 and redis.call('ZREM', pool.alive, holder) == 1 then
             redis.call('ZREM', pool.queue .. field(holder, 3), holder)
-            pool.queue_length, pool.passed = pool.queue_length - 1, nil
+            pool.queue_length, pool.skipped_counts = pool.queue_length - 1, nil
             return true
         end
         return false
     end
 
-    -- Return the first waiter of a class that may take a slot, since when it waits, and its quota. `passed`
-    -- counts the waiters before it that their tenants' quotas block. They are not checked again in this run
+    -- Return the first waiter of a class that may take a slot, since when it waits, and its quota. `skipped_counts`
+    -- counts for each class the waiters before it whose tenants are at their quota. This run does not check them again
     -- until a place of a quota is freed.
-    local function first_eligible(pool, class, passed)
-        for from = passed[class], SCANNED - 1 do
+    local function first_eligible(pool, class, skipped_counts)
+        for from = skipped_counts[class], SCANNED - 1 do
             local waiter = redis.call('ZRANGE', pool.queue .. class, from, from, 'WITHSCORES')
             if not waiter[1] then
                 return nil
@@ -217,21 +218,21 @@ local function make_wait_queue(functions)
             elseif blocked_by ~= NO_QUOTA then
                 return nil
             end
-            passed[class] = from + 1
+            skipped_counts[class] = from + 1
         end
     end
 
-    local function next_waiter(pool, passed)
+    local function next_waiter(pool, skipped_counts)
         local best, best_since, best_quota, best_class
         local promoted = false
         for class = 1, pool.limit.classes do
-            passed[class] = passed[class] or 0
-            local holder, since_us, quota = first_eligible(pool, class, passed)
+            skipped_counts[class] = skipped_counts[class] or 0
+            local holder, since_us, quota = first_eligible(pool, class, skipped_counts)
             if holder then
-                local late = since_us <= now - pool.limit.promote_us
-                if not best or (late and (not promoted or since_us < best_since)) then
+                local is_late = since_us <= now - pool.limit.promote_us
+                if not best or (is_late and (not promoted or since_us < best_since)) then
                     best, best_since, best_quota, best_class = holder, since_us, quota, class
-                    promoted = promoted or late
+                    promoted = promoted or is_late
                 end
             end
         end
@@ -240,14 +241,14 @@ local function make_wait_queue(functions)
 
     -- Grant free slots to the waiters in order, and notify each process but the caller's. After a data loss
     -- nothing is granted, because a slot that seems free may have a holder that has not renewed yet.
-    function functions.hand_over(pool, caller)
+    function functions.grant_waiters(pool, caller)
         if now < marker.grants_from then
             return false
         end
         count_leases(pool)
-        local is_served, passed = false, pool.passed_at == freed and pool.passed or {}
+        local caller_granted, skipped_counts = false, pool.skipped_at == freed_places and pool.skipped_counts or {}
         while pool.queue_length > 0 and pool.used < pool.capacity do
-            local holder, quota, promoted, class = next_waiter(pool, passed)
+            local holder, quota, promoted, class = next_waiter(pool, skipped_counts)
             if not holder then
                 break
             end
@@ -256,19 +257,20 @@ local function make_wait_queue(functions)
                 -- No call waits for this slot. Without this removal the loop would not end.
                 redis.call('ZREM', pool.queue .. class, holder)
             elseif holder == caller then
-                is_served = true
+                caller_granted = true
                 grant(pool, quota, holder, now + pool.limit.lease_us, promoted and 'promote' or 'grant')
             else
                 grant(pool, quota, holder, now + pool.limit.claim_us, promoted and 'promote' or 'hand')
                 redis.call('PUBLISH', PREFIX .. 'g:' .. field(holder, 2), field(holder, 1))
-                handed = handed .. string.sub(holder, 1, 16)
+                granted_ids = granted_ids .. string.sub(holder, 1, 16)
             end
         end
         if pool.queue_length == 0 then
             pool.waiting, pool.dirty = 0, true
         end
-        pool.passed, pool.passed_at = passed, freed  -- the waiters that were granted a slot came after them
-        return is_served
+        -- Still true: the waiters that were granted a slot stood behind the skipped ones.
+        pool.skipped_counts, pool.skipped_at = skipped_counts, freed_places
+        return caller_granted
     end
 
     local function join_queue(pool, holder, since_us, wait_us_left)
@@ -283,9 +285,9 @@ local function make_wait_queue(functions)
                 pool.tenants[field(holder, 6)] = true
             end
             redis.call('ZADD', pool.queue .. class, 'LT', since_us, holder)
-            local passed = pool.passed and pool.passed[tonumber(class)]
-            if passed and redis.call('ZRANK', pool.queue .. class, holder) < passed then
-                pool.passed = nil
+            local skipped_counts = pool.skipped_counts and pool.skipped_counts[tonumber(class)]
+            if skipped_counts and redis.call('ZRANK', pool.queue .. class, holder) < skipped_counts then
+                pool.skipped_counts = nil
             end
             if wait_us_left > 0 and events > 0 then
                 functions.log(pool, 'wait', holder)
@@ -349,13 +351,13 @@ local function make_wait_queue(functions)
             return blocked_by == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
         end
         join_queue(pool, holder, since_us, wait_us_left)
-        if functions.hand_over(pool, holder) then
+        if functions.grant_waiters(pool, holder) then
             return TAKEN, 0, pool.fence
         end
         if blocking_limit(pool, quota, tonumber(field(holder, 3))) == 0 then  -- the waiters before it may not take one
-            local passed = pool.passed
+            local skipped_counts = pool.skipped_counts
             remove_from_queue(pool, holder)
-            pool.passed = passed  -- it was not among them
+            pool.skipped_counts = skipped_counts  -- it was not one of the skipped waiters
             return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
         end
         if wait_us_left <= 0 then
@@ -369,7 +371,7 @@ local function make_wait_queue(functions)
     function functions.release_place(pool, holder)
         count_leases(pool)
         remove_from_queue(pool, holder)
-        functions.hand_over(pool)
+        functions.grant_waiters(pool)
     end
 
     -- Give up a place in the queue, and a slot that was granted meanwhile: the call is not made.
@@ -386,28 +388,29 @@ local function make_wait_queue(functions)
                 functions.log(pool, 'release', holder)
             end
             if pool.waiting > 0 then
-                functions.hand_over(pool)
+                functions.grant_waiters(pool)
             end
         end
     end
 
-    -- Renew a lease or a place in the queue. held: 1 the holder may retake a slot that the store lost and has
+    -- Renew a lease or a place in the queue. retake: 1 the holder may retake a slot that the store lost and has
     -- not granted again; 2 the process took this slot itself while the store was unavailable.
-    function functions.renew(pool, quota, holder, wait_us_left, held)
+    function functions.renew(pool, quota, holder, wait_us_left, retake)
         count_leases(pool)
         local until_us = now + pool.limit.lease_us
         if redis.call('ZSCORE', pool.leases, holder) then
             add_lease(pool, quota, holder, until_us)
             return HELD
         end
-        if held == 2 or (held == 1 and now < marker.grants_from) then
-            remove_from_queue(pool, holder)  -- otherwise it would be granted a second slot, with a lease as short as a claim
+        if retake == 2 or (retake == 1 and now < marker.grants_from) then
+            -- Otherwise the queue would grant it a second slot, with a lease as short as a claim.
+            remove_from_queue(pool, holder)
             grant(pool, quota, holder, until_us, 'again')
             return HELD
         end
         if wait_us_left > 0 and pool.waiting > 0 and redis.call('ZSCORE', pool.alive, holder) then
             redis.call('ZADD', pool.alive, now + wait_us_left, holder)
-            functions.hand_over(pool)
+            functions.grant_waiters(pool)
             return redis.call('ZSCORE', pool.leases, holder) and HELD or WAITING
         end
         return GONE
