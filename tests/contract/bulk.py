@@ -116,7 +116,7 @@ class Process:
     async def switch(self, act: OverrideKind) -> None:
         """Somebody switches it by hand, and it is seen."""
         self.override_store = [Override(act, OverrideScope(), "because", "ops", datetime.now(UTC))]
-        await self.overrides.look()
+        await self.overrides.refresh()
 
     async def begin(self, key: ConnectionKey = SHOP, running_id: str = RUNNING, **wish: str) -> str:
         """Begin an operation and go; its token."""

@@ -11,7 +11,7 @@ import pytest
 from fairlead.adapters.vault import MasterKey, TenantVault
 from fairlead.adapters.vault.vault import ELSEWHERE_GONE_S
 from fairlead.engine.ports import DataKey, KeyHolder, SealedRecords
-from fairlead.engine.tokens.reencrypt import LOOK_S, Reencryptor
+from fairlead.engine.tokens.reencrypt import KEY_REFRESH_S, Reencryptor
 from fairlead.errors import InvalidConfigError, MasterKeyElsewhereError, MasterKeyMissingError
 from fairlead.policy.jobs.job import Retry, Snooze, outcome_of_exception
 from fairlead.testing._kit.clock import ManualClock
@@ -177,12 +177,12 @@ async def test_a_rotation_ends_seconds_after_each_process_has_looked_up_the_data
         renewed = await fleet.stores.sessions.heartbeat(other)
         assert renewed is not None
         assert renewed.data_keys_renewed_at is not None
-        await other_vault.look_again()
+        await other_vault.refresh_keys()
         await fleet.clock.advance(delay_s)
 
     fleet.clock.sleep = sleep  # type: ignore[method-assign]
     await rotating()
-    assert 0 < sum(waited) <= LOOK_S + 2
+    assert 0 < sum(waited) <= KEY_REFRESH_S + 2
     assert other_vault.seal(context_of(), PLAIN).key_id != old
 
 

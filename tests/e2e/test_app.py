@@ -317,7 +317,7 @@ async def test_tokens_lost_by_a_restore_are_back_before_anything_is_served(made,
 async def test_a_restored_database_is_noticed_by_a_program_that_never_runs(
     made, issuer, database, monkeypatch
 ) -> None:
-    monkeypatch.setattr("fairlead.engine.tokens.database_failover.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("fairlead.engine.tokens.database_failover.CHECK_INTERVAL_S", 0.05)
     told = Recorder()
     async with made as fl:
         fl.runtime.bus.subscribe(told)

@@ -17,7 +17,7 @@ from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.limits.admission import CallRequest
-from fairlead.engine.limits.override_cache import LOOK_S
+from fairlead.engine.limits.override_cache import REFRESH_INTERVAL_S
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import LimitExceededError
 from fairlead.policy.limits.key import Keyspace
@@ -81,7 +81,7 @@ async def done(shell: Shell, *arguments: str) -> Any:
 
 
 def test_every_process_looks_often_enough_for_two_seconds() -> None:
-    assert LOOK_S * 1.05 < 1.5
+    assert REFRESH_INTERVAL_S * 1.05 < 1.5
 
 
 async def test_isolated_tenant_is_refused_in_a_running_app(with_redis: Shell, database: Database) -> None:
@@ -177,12 +177,12 @@ async def test_waiting_call_is_refused_once_its_calls_are_stopped(with_redis: Sh
                 await fl.runtime.gate.override_store.put(
                     OverrideKind.ISOLATED, reach, reason="stop", actor="test"
                 )
-                await fl.runtime.gate.overrides.look()
+                await fl.runtime.gate.overrides.refresh()
             with pytest.raises(LimitExceededError, match="stop") as refused:
                 await waiting
         assert refused.value.reason == "isolated"
         await fl.runtime.gate.override_store.end(OverrideKind.ISOLATED, reach)
-        await fl.runtime.gate.overrides.look()
+        await fl.runtime.gate.overrides.refresh()
         assert [await refusal(fl) for _ in range(3)] == [None, None, "rate"], "its slot and unit went back"
 
 
@@ -193,7 +193,7 @@ async def test_an_observer_is_stopped_by_hand_too(with_redis: Shell) -> None:
         await fl.runtime.gate.override_store.put(
             OverrideKind.ISOLATED, OverrideScope(), reason="stop", actor="test"
         )
-        await fl.runtime.gate.overrides.look()
+        await fl.runtime.gate.overrides.refresh()
         assert await refusal(fl) == "isolated"
 
 

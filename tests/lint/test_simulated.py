@@ -21,7 +21,7 @@ from fairlead.engine.tokens.database_failover import TimelineWatch
 from tests.simulation import kept
 from tests.simulation.ablations import Found
 from tests.simulation.chance import Chance
-from tests.simulation.program import GUARD_LOOK_S, LANES_LOOK_S, LEASE_S
+from tests.simulation.program import GATE_CHECK_S, LANES_CHECK_S, LEASE_S
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import Swarm
 from tests.simulation.watch import Broken
@@ -31,12 +31,12 @@ from tools import figures, results, simulated
 LEFT_OUT = {
     "kind_report": "every process has the same handlers there, and the database knows them",
     "loop_meter": "it measures how long the loop stands still, and a simulated step takes no time",
-    "gate-switches": "nobody switches anything by hand there",
-    "gate-notebook": "the simulated API tells nothing of its limits, so there is nothing to write down",
+    "gate-overrides": "no operator sets an override there",
+    "gate-observed-limits": "the simulated API does not report its limits, so there is nothing to store",
 }
 """Services of the runtime that no simulated process runs, and why."""
-LESS_OFTEN = {"lanes": LANES_LOOK_S, "gate-guard": GUARD_LOOK_S}
-"""Those that look less often there: most of a seed's steps would be theirs."""
+LESS_OFTEN = {"lanes": LANES_CHECK_S, "gate-failover": GATE_CHECK_S}
+"""Services with a longer interval there, because most of a seed's steps would be theirs otherwise."""
 
 
 def of_the_runtime() -> dict[str, float]:

@@ -69,9 +69,9 @@ CONCURRENCY = 8
 POLL_S = 2.0
 GRACE_S = 20.0
 REFRESH = RefreshSettings(retry_dead_after_s=60.0)
-GUARD_LOOK_S = 2.0
+GATE_CHECK_S = 2.0
 """Between two looks at Redis; in production 0.2 s."""
-LANES_LOOK_S = 5.0
+LANES_CHECK_S = 5.0
 """Between two looks after the lanes; in production 1 s."""
 IDS_APART = 10**6
 """Ids of one life are counted from a number of its own."""
@@ -309,10 +309,10 @@ class Program:
 
         async def guard() -> float:
             await self.gate.look()
-            return GUARD_LOOK_S
+            return GATE_CHECK_S
 
         return [
-            Service("gate-guard", guard, interval_s=GUARD_LOOK_S, **given),  # type: ignore[arg-type]
+            Service("gate-failover", guard, interval_s=GATE_CHECK_S, **given),  # type: ignore[arg-type]
             self.renewer.service(),
             self.fleet.service(draw=self.draw, emit=self.emit),
         ]
@@ -324,7 +324,7 @@ class Program:
         _, sweep = renewer.services(clock=clock, draw=draw)
         return [
             rescuer.service(clock=clock, draw=draw),
-            Service("lanes", renewer.tend, interval_s=LANES_LOOK_S, clock=clock, draw=draw, emit=emit),
+            Service("lanes", renewer.tend, interval_s=LANES_CHECK_S, clock=clock, draw=draw, emit=emit),
             sweep,
             self.timeline_watch.service(clock=clock, draw=draw),
             Scheduler(self.schedule_runs, self.heartbeat, ids=self.ids, emit=emit).service(

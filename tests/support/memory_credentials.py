@@ -27,8 +27,8 @@ from tests.support.memory_grants import (
     audit,
     credential_view,
     due_view,
-    resume_after_grant,
     heal,
+    resume_after_grant,
 )
 from tests.support.memory_grants import await_grant as hold_for_grant
 from tests.support.memory_rotations import Rotations

@@ -18,7 +18,7 @@ from fairlead.policy.jobs.job import check_delay
 from fairlead.policy.jobs.states import JobState
 from fairlead.policy.text.names import shown
 
-FIRST_LOOK_S, LAST_LOOK_S = 0.02, 1.0
+FIRST_POLL_S, LAST_POLL_S = 0.02, 1.0
 """The first and the longest poll interval; it doubles."""
 
 
@@ -36,7 +36,7 @@ async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float
     """Return the result of a job: see `Fairlead.result`."""
     job_id = checked_id(job_id)
     deadline_mono = clock.monotonic() + check_delay("the end of a job", timeout_s)
-    wait_s = FIRST_LOOK_S
+    wait_s = FIRST_POLL_S
     while True:
         job = await jobs.get(job_id)
         if job is None:
@@ -48,10 +48,10 @@ async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float
         if left_s <= 0:
             message = f"job {job.job_id} ({job.kind}) is {job.label}"
             raise JobNotFinishedError(
-                message, tenant=job.tenant_id, provider=job.provider, retry_after_s=LAST_LOOK_S
+                message, tenant=job.tenant_id, provider=job.provider, retry_after_s=LAST_POLL_S
             )
         await clock.sleep(min(wait_s, left_s))
-        wait_s = min(2 * wait_s, LAST_LOOK_S)
+        wait_s = min(2 * wait_s, LAST_POLL_S)
 
 
 def _ended(job: JobView) -> Any:

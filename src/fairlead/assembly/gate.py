@@ -278,10 +278,10 @@ class GateComponents:
     async def _open(self) -> None:
         await self._first_use.begin()
         with suppress(DependencyUnavailableError):  # counted again as soon as the database answers
-            await self.fleet.look()
+            await self.fleet.refresh()
         await self.core.open()
         with suppress(DependencyUnavailableError):
-            await self.overrides.look()
+            await self.overrides.refresh()
         self._running = [
             asyncio.create_task(service.run(), name=f"fairlead-{service.name}") for service in self._services
         ]

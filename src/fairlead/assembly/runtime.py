@@ -181,7 +181,7 @@ class Runtime:
             master_keys=self.vault.master_ids,
             app_version=self.settings.app_version,
         )
-        self.heartbeat.on_keys_renewed(self.vault.look_again)
+        self.heartbeat.on_keys_renewed(self.vault.refresh_keys)
         beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
         self._stack.push_async_callback(ended, beating, self.heartbeat.stop)
         opened = asyncio.create_task(self.heartbeat.opened())

@@ -35,7 +35,7 @@ def _all_checks(call: Invocation) -> Sequence[Check]:
     except InvalidConfigError as error:
         return [Check("settings", "fail", error.message, error.hint)]
 
-    async def look() -> list[Check]:
+    async def run_checks() -> list[Check]:
         return [check async for check in checkup(settings)]
 
-    return [Check("settings", "ok", "every value is acceptable"), *asyncio.run(look())]
+    return [Check("settings", "ok", "every value is acceptable"), *asyncio.run(run_checks())]

@@ -49,8 +49,8 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     "wakes_all": (
         (
             "wait_queue",
-            "        local caller_granted, skipped_counts = false, pool.skipped_at == freed_places and pool.skipped_counts or {}\n",
-            "        local caller_granted, skipped_counts = false, pool.skipped_at == freed_places and pool.skipped_counts or {}\n"
+            "        local caller_granted = false\n",
+            "        local caller_granted = false\n"
             "    for _, one in ipairs(redis.call('ZRANGE', pool.alive, 0, -1)) do\n"
             "        redis.call('PUBLISH', PREFIX .. 'g:' .. field(one, 2), field(one, 1))\n"
             "    end\n",

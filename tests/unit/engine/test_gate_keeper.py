@@ -12,7 +12,7 @@ import pytest
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.admission import AdmissionRequest
 from fairlead.engine.limits.admitter import Admitter
-from fairlead.engine.limits.failover_gate import ANSWER_S, LOOK_S
+from fairlead.engine.limits.failover_gate import ANSWER_S, PING_INTERVAL_S
 from fairlead.engine.limits.lease_renewer import BEAT_SPREAD, LeaseRenewer
 from fairlead.engine.ports import AdmitRequest, AdmitResult, Lease, Renewal
 from fairlead.errors import LimiterUnavailableError, SlotLostError
@@ -199,12 +199,12 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
     for _ in range(5):
         await calls.begin()
     granted_count, next_beat_s = 0, beats_from_s
-    for tick in range(int((cut_at_s + LEASE_S) / LOOK_S)):
-        now_s = tick * LOOK_S
+    for tick in range(int((cut_at_s + LEASE_S) / PING_INTERVAL_S)):
+        now_s = tick * PING_INTERVAL_S
         process.way.cut = now_s >= cut_at_s
-        noticed = now_s >= cut_at_s + ANSWER_S + LOOK_S
+        noticed = now_s >= cut_at_s + ANSWER_S + PING_INTERVAL_S
         if noticed:
-            await process.gate.look()
+            await process.gate.check_redis()
         if now_s >= next_beat_s and (noticed or not process.way.cut):
             await calls.renewer.beat()
             await settled()
@@ -215,7 +215,7 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
             await calls.begin()
         granted_count += len(await others.take_all(calls.plan))
         assert calls.left + granted_count <= 5 + 1, "one is its share"
-        await clock.advance(LOOK_S)
+        await clock.advance(PING_INTERVAL_S)
     assert (calls.left, granted_count) == (1, 5)
     await calls.end()
 
@@ -224,13 +224,13 @@ async def test_call_without_limits_has_no_slot_to_lose(clock: ManualClock) -> No
     """A connection that is open while the store is away: its long calls outlast the outage, too."""
     process = Process(Store(clock), 0, 1)
     process.way.cut = True
-    await process.gate.look()
+    await process.gate.check_redis()
     calls = calls_over(process, Plan(DOMAIN, pool=PoolLimit("p", 1), degraded=Degraded.OPEN))
     for _ in range(3):
         await calls.begin()
     for second in range(120):
         process.way.cut = second < 60
-        await process.gate.look()
+        await process.gate.check_redis()
         await calls.renewer.beat()
         await clock.advance(1)
     assert not process.gate.is_degraded

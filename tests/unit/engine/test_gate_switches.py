@@ -59,7 +59,7 @@ class World:
         self, act: OverrideKind, reach: OverrideScope, rollout: Rollout | None = None
     ) -> None:
         self.table.put(act, reach, rollout)
-        await self.overrides.look()
+        await self.overrides.refresh()
 
     def is_open(self, key: ConnectionKey) -> bool:
         try:
@@ -75,7 +75,7 @@ def world() -> World:
 
 
 async def test_nothing_is_switched(world: World) -> None:
-    await world.overrides.look()
+    await world.overrides.refresh()
     assert world.is_open(KEY)
     assert not world.overrides.bypasses(KEY)
     assert world.alone == [None]
@@ -105,13 +105,13 @@ async def test_a_switch_reaches_what_it_names(
         assert world.overrides.enforces(key) is not (expected and act is OverrideKind.DISABLED)
 
 
-async def test_calls_past_their_limits_are_counted_and_told_once_a_look(world: World) -> None:
+async def test_calls_past_their_limits_are_counted_and_reported_at_each_refresh(world: World) -> None:
     await world.override_store(OverrideKind.DISABLED, EVERYTHING)
     for key in (KEY, KEY, *OTHERS):
         assert world.overrides.bypasses(key)
-    await world.overrides.look()
+    await world.overrides.refresh()
     assert world.events == [GateBypassed("hubspot", 1), GateBypassed("stripe", 4)]
-    await world.overrides.look()
+    await world.overrides.refresh()
     assert len(world.events) == 2
 
 
@@ -136,7 +136,7 @@ async def test_of_two_that_reach_a_call_one_is_enough(world: World) -> None:
 async def test_removed_override_ends_at_the_next_read(world: World) -> None:
     await world.override_store(OverrideKind.ISOLATED, EVERYTHING)
     world.table.rows.clear()
-    await world.overrides.look()
+    await world.overrides.refresh()
     assert world.is_open(KEY)
 
 
@@ -145,13 +145,13 @@ async def test_a_read_that_fails_keeps_the_last_good_one(world: World) -> None:
     world.table.rows.clear()
     world.table.away = True
     with pytest.raises(DependencyUnavailableError):
-        await world.overrides.look()
+        await world.overrides.refresh()
     assert not world.is_open(KEY)
 
 
 async def test_the_gate_is_told_at_each_look_whether_it_is_degraded(world: World) -> None:
     await world.override_store(OverrideKind.DEGRADED, EVERYTHING)
     world.table.rows.clear()
-    await world.overrides.look()
+    await world.overrides.refresh()
     assert world.alone == ["vendor asked (cli:ann)", None]
     assert world.is_open(KEY)

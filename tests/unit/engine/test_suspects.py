@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.engine.jobs.suspects import (
     ALONE_S,
+    CHECK_S,
     FORGET_S,
-    LOOK_S,
     MOST_ALONE_S,
     MOST_MISSED,
     PATIENCE_S,
@@ -67,8 +67,8 @@ def test_room_is_not_kept_for_nobody() -> None:
         turns.none_claimed(now)
         assert turns.has_pending
         assert not turns.should_claim(now)  # a look at a time
-        assert turns.next_check_s(now) == LOOK_S
-        now += LOOK_S
+        assert turns.next_check_s(now) == CHECK_S
+        now += CHECK_S
         assert turns.should_claim(now)
         turns.claim_sent(now)
     turns.none_claimed(now)

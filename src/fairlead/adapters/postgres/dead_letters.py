@@ -21,7 +21,7 @@ from fairlead.errors import RefusedError
 from fairlead.policy.jobs.lane import is_internal_kind
 from fairlead.policy.reasons.job_reasons import DEAD_LETTERS_FULL
 
-LOOK_EVERY_S = 5.0
+REFRESH_INTERVAL_S = 5.0
 
 
 class DeadLetterBound:
@@ -37,7 +37,7 @@ class DeadLetterBound:
         self._database = database
         self._bound = bound
         self._full: dict[str, frozenset[tuple[str, str | None]]] = {}
-        self._look_at: dict[str, float] = {}
+        self._refresh_at: dict[str, float] = {}
 
     async def check(self, jobs: Sequence[NewJob], within: Transaction | None = None) -> None:
         """Raise RefusedError if one of *jobs* may not be stored now; then none of them may be.
@@ -47,8 +47,8 @@ class DeadLetterBound:
         """
         moment = asyncio.get_running_loop().time()
         for queue in {job.queue for job in jobs}:
-            if self._look_at.get(queue, moment) <= moment:
-                self._look_at[queue] = moment + LOOK_EVERY_S  # first: other callers need not ask too
+            if self._refresh_at.get(queue, moment) <= moment:
+                self._refresh_at[queue] = moment + REFRESH_INTERVAL_S  # first: other callers need not ask too
                 rows = await (within or self._database).fetch(
                     statement("dead_letter_refusals"), queue=queue, bound=self._bound
                 )

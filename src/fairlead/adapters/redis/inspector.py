@@ -54,7 +54,7 @@ class RedisInspector:
 
     async def inspect_many(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
         async with admin_clients(self._url) as servers:
-            return [await self._look(servers, plan, events) for plan in plans]
+            return [await self._view(servers, plan, events) for plan in plans]
 
     async def breakers(self, domain: Domain | None = None, *, failures: int = 1) -> list[DestinationView]:
         prefix = self._keys.prefix if domain is None else self._keys.key(KeyKind.BREAKER, domain) + ":"
@@ -84,7 +84,7 @@ class RedisInspector:
             return DestinationView(named, _breaker(state, now_us), shown)
         return None
 
-    async def _look(self, servers: Servers, plan: Plan, events: int) -> GateView:
+    async def _view(self, servers: Servers, plan: Plan, events: int) -> GateView:
         cell_key = self._keys.key(KeyKind.CELL, plan.domain)
         client = servers.client_for(cell_key)
         seconds, micros = await client.time()

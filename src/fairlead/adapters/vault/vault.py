@@ -2,7 +2,7 @@
 
 A tenant's first key is created when it is first needed. If two processes create one at once, the store takes
 one, and the other process adopts it. The current key is looked up again after `recheck_s`, or when
-`look_again` is called, so that this process follows a key rotation by another one.
+`refresh_keys` is called, so that this process follows a key rotation by another one.
 
 The newest master key that every live process holds wraps data keys. So while processes are restarted one by
 one with a new key, those that lack it can open what the others seal.
@@ -119,7 +119,7 @@ class TenantVault:
             self._current.popitem(last=False)
         return current
 
-    async def look_again(self) -> None:
+    async def refresh_keys(self) -> None:
         """Look up every current data key again. Refreshes under way seal under the new one as well."""
         self._current.clear()  # keys that are still referenced after this are in use by refreshes
         for tenant, current in list(self._in_use.items()):

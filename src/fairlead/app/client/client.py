@@ -224,7 +224,7 @@ class Client:
 
         async def send(query: BulkQuery) -> RawResponse:
             options: CallOptions = {"api": order.protocol.api, "idempotent": not query.changes}
-            options["operation"] = "bulk.begin" if query.changes else "bulk.look"
+            options["operation"] = "bulk.begin" if query.changes else "bulk.poll"
             response = await self.graphql(query.query, query.variables, **options)
             return response.raw_response
 

@@ -38,7 +38,7 @@ from fairlead.policy.text.charset import as_utf_8, declared_codec
 from fairlead.policy.text.safe import safe_text
 
 RESULT_BYTES = 64 << 30
-_LOOK_BASE_S, _LOOK_CAP_S = 1.0, 30.0
+_POLL_BASE_S, _POLL_CAP_S = 1.0, 30.0
 _RETRIES, _BASE_S, _CAP_S = 3, 1.0, 30.0  # of the fetch of its rows
 _IDLE_S = 60.0
 _CLOCKS_APART_S = 60.0  # the clocks of the vendor and of the database
@@ -115,20 +115,20 @@ class BulkRun:
         polls = 0
         while not self.ended:
             delay_s = backoff_s(
-                polls, base_s=_LOOK_BASE_S, cap_s=_LOOK_CAP_S, jitter=Jitter.EQUAL, draw=self._runs.draw()
+                polls, base_s=_POLL_BASE_S, cap_s=_POLL_CAP_S, jitter=Jitter.EQUAL, draw=self._runs.draw()
             )
             if not self._may_wait(delay_s):
                 raise self._unfinished(self._order.again_s)
             if self._runs.clock.monotonic() + delay_s > self._ends_mono:
                 raise self._unfinished(delay_s)
             await self._runs.clock.sleep(delay_s)
-            await self.look()
+            await self.poll()
             polls += 1
         if self.failed:
             self._slot.finished()
             raise self._failed(f"the bulk operation ended as {safe_text(self.status, 64)}", self._state)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll the vendor for its status."""
         response = await self._ask(self._order.protocol.status_query(self.id, self._order.version))
         state = next(
@@ -278,7 +278,7 @@ class BulkRuns:
             note.keep(slot.token)
             try:
                 if not run.status:
-                    await run.look()
+                    await run.poll()
                 yield run
             except BaseException:
                 # A job's next run reads the rows again; so long they need no second operation.

@@ -122,11 +122,11 @@ class DeadLetterProcessor:
             case StartReauth():
                 if entry.kind != REFRESH:  # a lost grant has its notice from the transaction that recorded it
                     await self._notify(entry, last=False)
-                await self._look_again(replace(entry, reauth_started_at=now), now, reauth_started=True)
+                await self._schedule_check(replace(entry, reauth_started_at=now), now, reauth_started=True)
                 return "reauth_started"
             case LastNotice():
                 await self._notify(entry, last=True)
-                await self._look_again(replace(entry, last_notice_at=now), now, notified=True)
+                await self._schedule_check(replace(entry, last_notice_at=now), now, notified=True)
                 return "last_notice"
             case Abandon(reason):
                 return await self._abandon(entry, reason)
@@ -141,13 +141,13 @@ class DeadLetterProcessor:
         job = replay_of(entry, self._ids, delay_s=self._draw() * SPREAD_S)
         redriven = await self._entries.redrive(entry.dead_letter_id, job, last_at=entry.last_at)
         # if not: it was closed meanwhile, or the same work is open already; its replay is a matter for later
-        await self._look_again(replace(entry, replay_job_id=job.job_id), now)
+        await self._schedule_check(replace(entry, replay_job_id=job.job_id), now)
         return "redriven" if redriven else "left"
 
     async def _notify(self, entry: DeadLetter, *, last: bool) -> None:
         await self._jobs.enqueue([_notice(entry, self._ids, last=last)])
 
-    async def _look_again(
+    async def _schedule_check(
         self, entry: DeadLetter, now: datetime, *, reauth_started: bool = False, notified: bool = False
     ) -> None:
         action: Action = next_action(entry, now, self._rules)

@@ -68,7 +68,7 @@ class Heartbeat:
         self._lease_s = lease_s
         self._master_keys = master_keys
         self._app_version = app_version
-        self._look_again: Callable[[], Awaitable[None]] | None = None
+        self._refresh_keys: Callable[[], Awaitable[None]] | None = None
         self._keys_renewed_at: datetime | None = None
         self._reporter = FailureReporter("heartbeat", clock=clock, draw=draw, emit=emit)
         self._on_lost: list[OnLost] = []
@@ -118,9 +118,9 @@ class Heartbeat:
         """Request with each renewal which *running* jobs were cancelled, and pass their lease ids on."""
         self._running, self._on_cancelled = running, callback
 
-    def on_keys_renewed(self, look_again: Callable[[], Awaitable[None]]) -> None:
-        """Await *look_again* when a key rotation asks for the data keys to be looked up again."""
-        self._look_again = look_again
+    def on_keys_renewed(self, refresh_keys: Callable[[], Awaitable[None]]) -> None:
+        """Await *refresh_keys* when a key rotation asks for the data keys to be looked up again."""
+        self._refresh_keys = refresh_keys
 
     def report(self, trouble: Callable[[], str | None]) -> None:
         """Report the *trouble* of this process with each renewal; None: it is well."""
@@ -175,7 +175,7 @@ class Heartbeat:
             return
         self._reporter.success()
         if self._had_one:  # the lost session has no pending request of a rotation
-            await self._look_up_keys(None)
+            await self._refresh_keys_if_asked(None)
         self._session_id, self._confirmed, self._had_one = session_id, sent, True
         self._opened.set()
         for callback in self._on_opened:
@@ -212,17 +212,17 @@ class Heartbeat:
             self._confirmed = sent
             self._on_cancelled(renewed.cancelled)
             if renewed.data_keys_renewed_at != self._keys_renewed_at:
-                await self._look_up_keys(renewed.data_keys_renewed_at)
+                await self._refresh_keys_if_asked(renewed.data_keys_renewed_at)
         else:
             self._lose(session_id, "it was declared lost by another process")
         return None
 
-    async def _look_up_keys(self, asked_at: datetime | None) -> None:
+    async def _refresh_keys_if_asked(self, asked_at: datetime | None) -> None:
         """Look up the current data keys again. An error is left to the next seal."""
         self._keys_renewed_at = asked_at
-        if self._look_again is not None:
+        if self._refresh_keys is not None:
             with suppress(Exception):
-                await self._within(self._look_again(), self._lease_s * LAST_TRY_SHARE)
+                await self._within(self._refresh_keys(), self._lease_s * LAST_TRY_SHARE)
 
     async def _within(self, request: Awaitable[T], limit_s: float) -> T:
         """Await *request*, unless it takes longer than *limit_s* or the heartbeat is stopped."""

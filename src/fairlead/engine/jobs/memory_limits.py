@@ -14,7 +14,7 @@ from fairlead.events import Emit, MemoryPressure
 WARN_SHARE = 0.8
 FULL_SHARE = 0.9
 EASED_SHARE = 0.75  # below the warning, so that a process at the edge does not report it again and again
-LOOK_EVERY_S = 5.0
+EVALUATION_INTERVAL_S = 5.0
 
 
 class MemoryGuard:
@@ -24,18 +24,18 @@ class MemoryGuard:
         self._gauge = gauge
         self._clock = clock
         self._emit = emit
-        self._looked = -math.inf
+        self._evaluated_mono = -math.inf
         self._stage = "eased"
 
     def may_claim(self) -> bool:
         """Return False from 90 % of the limit until use has fallen below 75 %."""
         now = self._clock.monotonic()
-        if now - self._looked >= LOOK_EVERY_S:
-            self._looked = now
-            self._look(self._gauge.usage())
+        if now - self._evaluated_mono >= EVALUATION_INTERVAL_S:
+            self._evaluated_mono = now
+            self._evaluate(self._gauge.usage())
         return self._stage != "full"
 
-    def _look(self, usage: MemoryUsage) -> None:
+    def _evaluate(self, usage: MemoryUsage) -> None:
         used_bytes = usage.used_bytes
         stage = self._stage_of(usage.share)
         if stage == "eased" and self._stage_of(usage.group_share) != "eased":

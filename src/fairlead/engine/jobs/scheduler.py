@@ -30,7 +30,7 @@ from fairlead.policy.jobs.schedule import COALESCE_AFTER_S, made_without_handler
 from fairlead.policy.reasons.job_reasons import NO_HANDLER
 from fairlead.policy.text.safe import safe_text
 
-LOOK_EVERY_S = 15.0
+CHECK_INTERVAL_S = 15.0
 """How often schedules are read when no run is near, and so the longest delay of a changed schedule."""
 MOST_AT_ONCE = 100
 """Missed runs of one schedule that one pass makes up for."""
@@ -52,7 +52,7 @@ class Scheduler:
         return Service(
             "scheduler",
             self.one_pass,
-            interval_s=LOOK_EVERY_S,
+            interval_s=CHECK_INTERVAL_S,
             clock=clock,
             draw=draw,
             emit=self._emit,
@@ -64,7 +64,7 @@ class Scheduler:
         session_id = self._heartbeat.session_id
         if session_id is None:
             return 1.0
-        wait_s = LOOK_EVERY_S
+        wait_s = CHECK_INTERVAL_S
         states = await self._store.schedules()
         if any(state.last_run_at > state.now for state in states):
             for name in await self._store.rewind():
@@ -81,7 +81,7 @@ class Scheduler:
         schedule = state.schedule
         if state.paused:
             await self._continue(state)
-            return LOOK_EVERY_S
+            return CHECK_INTERVAL_S
         missed = made_without_handler(schedule.missed, state.unhandled_s, watched_s)
         if missed is None:
             reason = (
@@ -89,7 +89,7 @@ class Scheduler:
             )
             await self._store.pause(schedule.name, STOPPED_BY, reason)
             self._emit(ServiceFailed("scheduler", f"schedule {schedule.name!r} is paused: {reason}"))
-            return LOOK_EVERY_S
+            return CHECK_INTERVAL_S
         return await self._one_schedule(replace(state, schedule=replace(schedule, missed=missed)), session_id)
 
     async def _continue(self, state: ScheduleState) -> None:
@@ -104,14 +104,14 @@ class Scheduler:
             due, wait_s = _due(state), _next_s(state)
         except Exception as error:  # noqa: BLE001 (a schedule that cannot be computed stops no other)
             self._report_unreadable(name, safe_text(error))
-            return LOOK_EVERY_S
+            return CHECK_INTERVAL_S
         try:
             await self._fire(state, due, session_id)
         except Exception as error:  # nor does one with a job that cannot be created or stored
             if is_outage(error) or isinstance(error, SetupError):
                 raise
             self._report_unreadable(name, safe_text(error))
-            return LOOK_EVERY_S
+            return CHECK_INTERVAL_S
         self._unreadable.pop(name, None)
         return 0.0 if len(due.run_times) == MOST_AT_ONCE else wait_s
 
@@ -147,6 +147,6 @@ def _due(state: ScheduleState) -> DueRuns:
 
 def _next_s(state: ScheduleState) -> float:
     schedule, now = state.schedule, state.now
-    until = now + timedelta(seconds=LOOK_EVERY_S)
+    until = now + timedelta(seconds=CHECK_INTERVAL_S)
     ahead = run_times_between(schedule.expression, schedule.timezone, now, until, limit=1)
-    return (ahead[0] - now).total_seconds() if ahead else LOOK_EVERY_S
+    return (ahead[0] - now).total_seconds() if ahead else CHECK_INTERVAL_S

@@ -35,7 +35,7 @@ SHORT_S = 60.0
 """A kind of this timeout or less (the default) is short."""
 FORGET_S = 300.0
 """How long room is made without a claimed suspect; another process may be holding it."""
-MOST_MISSED, LOOK_S = 3, 1.0
+MOST_MISSED, CHECK_S = 3, 1.0
 """How many claims in a row may fail after room was made, and the time between them: other processes hold
 suspects for a moment to see whether there are any."""
 
@@ -101,7 +101,7 @@ class SuspectSchedule:
         """Return the seconds until the next check at the latest."""
         if self._held_since is not None:
             return max(0.0, self._held_since + self._patience_s - now)
-        return LOOK_S if self._missed else math.inf
+        return CHECK_S if self._missed else math.inf
 
     @property
     def _patience_s(self) -> float:
@@ -135,7 +135,7 @@ class SuspectSchedule:
         if self._makes_room(now):
             if self._has_room(now):
                 self._missed += 1
-                self._next = min(self._next, now + LOOK_S)
+                self._next = min(self._next, now + CHECK_S)
             if self._missed < MOST_MISSED and now < self._seen_at + FORGET_S:
                 return
         self._failed = self._missed = 0

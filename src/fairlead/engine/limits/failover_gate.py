@@ -46,7 +46,7 @@ from fairlead.policy.text.safe import safe_text
 ANSWER_S = 0.8
 """How long a ping may take before Redis counts as unavailable."""
 SLOW_S = 0.5
-LOOK_S = 0.2
+PING_INTERVAL_S = 0.2
 MAX_UNCLAIMED = 256
 """How many requests to remember that Redis may have granted something which no caller uses."""
 AGAIN_S = 5.0
@@ -331,8 +331,8 @@ class FailoverGate:
             return
         await self._fail_over(LimiterUnavailableError(f"the gate is degraded by hand: {why}"))
 
-    async def look(self) -> float | None:
-        """Check once whether Redis is available, and fail over or return; to be called every LOOK_S."""
+    async def check_redis(self) -> float | None:
+        """Check once whether Redis is available, and fail over or return to it."""
         began_mono = self._clock.monotonic()
         try:
             async with TimeLimit(self._clock, ANSWER_S):
@@ -341,14 +341,14 @@ class FailoverGate:
             self._quick_pings = 0
             if self._degraded is None:
                 await self._fail_over(error if isinstance(error, LimiterUnavailableError) else _silent())
-            return LOOK_S
+            return PING_INTERVAL_S
         duration_s = self._clock.monotonic() - began_mono
         self._report_slow(duration_s)
         self._quick_pings = self._quick_pings + 1 if duration_s < SLOW_S else 0
         is_back = self._quick_pings >= ANSWERS_TO_RETURN and self._fleet.is_settled
         if self._degraded is not None and is_back and not self._is_forced:
             await self._return(self._degraded)
-        return LOOK_S
+        return PING_INTERVAL_S
 
     def _report_slow(self, duration_s: float) -> None:
         is_slow = duration_s > SLOW_S
@@ -383,7 +383,12 @@ class FailoverGate:
     def service(self) -> Service:
         """Return the checks as a background service."""
         return Service(
-            "gate-guard", self.look, interval_s=LOOK_S, clock=self._clock, draw=self._draw, emit=self._emit
+            "gate-failover",
+            self.check_redis,
+            interval_s=PING_INTERVAL_S,
+            clock=self._clock,
+            draw=self._draw,
+            emit=self._emit,
         )
 
 

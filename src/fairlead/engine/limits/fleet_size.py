@@ -13,7 +13,7 @@ from fairlead.engine.ports import SessionStore
 from fairlead.events import Emit
 from fairlead.policy.limits.share import Share
 
-LOOK_S = 5.0
+REFRESH_INTERVAL_S = 5.0
 
 
 class FleetSize:
@@ -42,7 +42,7 @@ class FleetSize:
         steady = self._since_mono <= self._clock.monotonic() - self._lease_s
         return Share(processes, min(self._rank, processes - 1), steady)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Count the live processes."""
         alive = sorted(
             view.session_id for view in await self._sessions.search() if view.state in ("alive", "late")
@@ -56,4 +56,6 @@ class FleetSize:
 
     def service(self, *, draw: Draw, emit: Emit) -> Service:
         """Return the counting as a background service."""
-        return Service("gate-fleet", self.look, interval_s=LOOK_S, clock=self._clock, draw=draw, emit=emit)
+        return Service(
+            "gate-fleet", self.refresh, interval_s=REFRESH_INTERVAL_S, clock=self._clock, draw=draw, emit=emit
+        )

@@ -16,7 +16,7 @@ from fairlead.engine.ports import SLOTS_LIMIT, Connection, GateNotes, LearnedLim
 from fairlead.events import Emit
 from fairlead.policy.limits.limit import Plan, is_bucket
 
-LOOK_S = 2.0
+WRITE_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 60.0
 """The least time between two writes of one bucket."""
 _MOST = 50_000
@@ -103,5 +103,10 @@ class LearnedLimitsWriter:
     def service(self, *, draw: Draw, emit: Emit) -> Service:
         """Return the writing as a background service."""
         return Service(
-            "gate-notebook", self.write, interval_s=LOOK_S, clock=self._clock, draw=draw, emit=emit
+            "gate-observed-limits",
+            self.write,
+            interval_s=WRITE_INTERVAL_S,
+            clock=self._clock,
+            draw=draw,
+            emit=emit,
         )

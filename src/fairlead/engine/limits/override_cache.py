@@ -23,7 +23,7 @@ from fairlead.policy.limits.override import (
 )
 from fairlead.policy.reasons.limit_reasons import ISOLATED
 
-LOOK_S = 1.0
+REFRESH_INTERVAL_S = 1.0
 """Every process applies an override within 2 s."""
 AGAIN_S = 30.0
 """When a call that an override stops may be tried again."""
@@ -46,7 +46,7 @@ class Overrides:
         self._in_force: dict[tuple[OverrideKind, Names], Override] = {}
         self._bypassed: Counter[str] = Counter()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Read and apply the overrides, and report how many calls bypassed their limits meanwhile."""
         bypassed, self._bypassed = self._bypassed, Counter()
         for provider, calls in sorted(bypassed.items()):
@@ -66,7 +66,12 @@ class Overrides:
     def service(self, *, draw: Draw) -> Service:
         """Return the reads as a background service."""
         return Service(
-            "gate-switches", self.look, interval_s=LOOK_S, clock=self._clock, draw=draw, emit=self._emit
+            "gate-overrides",
+            self.refresh,
+            interval_s=REFRESH_INTERVAL_S,
+            clock=self._clock,
+            draw=draw,
+            emit=self._emit,
         )
 
     # ---- one call ------------------------------------------------------------------------------

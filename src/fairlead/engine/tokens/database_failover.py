@@ -13,7 +13,7 @@ from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import DependencyUnavailableError, FairleadError
 from fairlead.events import DatabaseFailedOver, ServiceFailed
 
-LOOK_EVERY_S = 5.0
+CHECK_INTERVAL_S = 5.0
 
 
 class TimelineWatch:
@@ -27,7 +27,9 @@ class TimelineWatch:
     def service(self, *, clock: Clock, draw: Draw) -> Service:
         """Return this as a service."""
         emit = self._deps.emit
-        return Service("timeline", self.one_pass, interval_s=LOOK_EVERY_S, clock=clock, draw=draw, emit=emit)
+        return Service(
+            "timeline", self.one_pass, interval_s=CHECK_INTERVAL_S, clock=clock, draw=draw, emit=emit
+        )
 
     async def begin(self) -> None:
         """Settle the journals before this process refreshes anything.

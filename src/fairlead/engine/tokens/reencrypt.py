@@ -51,7 +51,7 @@ BUSY_ROWS_S = 0.1
 BUSY_MOST_S = 60.0
 """How long locked rows are retried before they count as remaining."""
 POLL_S = 1.0
-LOOK_S = 5.0
+KEY_REFRESH_S = 5.0
 """How long a process may take to look up the data keys after they were renewed."""
 
 
@@ -185,7 +185,7 @@ class Reencryptor:
             return min(left_s, POLL_S)
         if self._current_since_mono is None:
             self._current_since_mono = self._clock.monotonic()
-        return min(left_s, max(0.0, self._current_since_mono + LOOK_S - self._clock.monotonic()))
+        return min(left_s, max(0.0, self._current_since_mono + KEY_REFRESH_S - self._clock.monotonic()))
 
     # ---- keys
 

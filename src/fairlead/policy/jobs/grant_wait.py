@@ -24,7 +24,7 @@ from fairlead.policy.jobs.job import MOST_WAITS, Snooze
 from fairlead.policy.reasons.token_reasons import NEEDS_REAUTH
 from fairlead.policy.text.names import connection_group
 
-GRANT_LOOK_S, GRANT_LOOK_MOST_S = 5.0, 900.0
+GRANT_CHECK_S, GRANT_CHECK_MAX_S = 5.0, 900.0
 """The first and the longest wait of a job that is not held with its group."""
 CHANGED_WAIT_S = 1.0
 
@@ -92,7 +92,7 @@ def grant_wait(
     if grant is GrantStatus.VALID or (grant is GrantStatus.UNKNOWN and not refused.says_gone):
         return None
     is_same_group = bool(refused.group) and (tenant, group) == (refused.tenant, refused.group)
-    delay_s = nominal_delay_s(waits, base_s=GRANT_LOOK_S, cap_s=GRANT_LOOK_MOST_S)
+    delay_s = nominal_delay_s(waits, base_s=GRANT_CHECK_S, cap_s=GRANT_CHECK_MAX_S)
     return Snooze(
         delay_s,
         NEEDS_REAUTH.code,

@@ -246,7 +246,8 @@ local function make_wait_queue(functions)
             return false
         end
         count_leases(pool)
-        local caller_granted, skipped_counts = false, pool.skipped_at == freed_places and pool.skipped_counts or {}
+        local caller_granted = false
+        local skipped_counts = pool.skipped_at == freed_places and pool.skipped_counts or {}
         while pool.queue_length > 0 and pool.used < pool.capacity do
             local holder, quota, promoted, class = next_waiter(pool, skipped_counts)
             if not holder then
