@@ -1,5 +1,5 @@
--- job_claim_suspect: claim one suspect, which is a job whose process died, under the same caps and pauses as
--- all work.
+-- job_claim_suspect: claim one suspect, which is a job that was running when its process died, under the same
+-- caps and pauses as all work.
 -- Takes   claimer: the session; lease_seed; queues, kinds, providers ('{}': all)
 -- Returns the row of the job, with started_at NULL; no row if no suspect may run
 -- Locks   the claimed row only; passes over locked ones

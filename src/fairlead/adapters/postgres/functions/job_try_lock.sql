@@ -1,4 +1,4 @@
--- job_try_lock: lock a job whose row has a mark (xmax); return true if it was not locked, else NULL.
+-- job_try_lock: lock a job with a mark on its row (xmax); return true if it was not locked, else NULL.
 CREATE FUNCTION job_try_lock(job_tid tid) RETURNS boolean LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$

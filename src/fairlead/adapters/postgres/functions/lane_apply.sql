@@ -1,8 +1,8 @@
 -- lane_apply: update the copies of weights and caps in lanes from the settings.
 -- Takes   lane_ids
 -- Returns nothing
--- Locks   the lanes whose copies differ, in the order of their ids, and the caps that are new to them
--- Needs   nothing. A tier may be set for all lanes, so lanes whose copies are right are not locked. From here
+-- Locks   the lanes with copies that differ, in the order of their ids, and the caps that are new to them
+-- Needs   nothing. A tier may be set for all lanes, so lanes with correct copies are not locked. From here
 --         on no claim uses these lanes without their caps, so a cap that is new to a lane is counted from all
 --         its jobs again
 CREATE FUNCTION lane_apply(lane_ids uuid[]) RETURNS void LANGUAGE plpgsql

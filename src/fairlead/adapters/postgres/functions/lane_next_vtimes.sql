@@ -11,7 +11,7 @@ SET search_path FROM CURRENT
 AS $$
     SELECT array_agg(CASE
         WHEN NOT is_partial THEN start_vtime + step * jobs + 3 * step * place
-        -- a line whose first lane has not reached the next one stays in front
+        -- a line stays in front until its first lane has reached the next one
         WHEN line_shares[line_no] < (limit_vtime - start_vtime) / step THEN start_vtime + step * line_shares[line_no]
         ELSE last_vtime + 3 * step * (place + 1) END ORDER BY ord)
     FROM (SELECT l.*, sum(job_counts[ord]) OVER (PARTITION BY line_no)::bigint AS jobs

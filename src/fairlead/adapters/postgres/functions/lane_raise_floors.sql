@@ -46,7 +46,7 @@ AS $$
             SELECT CASE WHEN is_kept THEN seen ELSE rising END, CASE WHEN is_kept THEN rising
                 ELSE pg_current_snapshot() END,
                 pg_snapshot_xmin(CASE WHEN is_kept THEN seen ELSE rising END)
-            FROM (  -- a dump may come from a server whose transaction ids are higher
+            FROM (  -- a dump may come from a server with higher transaction ids
                 SELECT CASE WHEN is_foreign THEN '1:1:' ELSE lane_wake_floor.seen END AS seen,
                     CASE WHEN is_foreign THEN '1:1:' ELSE lane_wake_floor.rising END AS rising,
                     NOT is_foreign AND lane_wake_blocks_floor(lane_wake_floor.seen, lane_wake_floor.rising,

@@ -35,7 +35,7 @@ BEGIN
         OR lane.park_reason = 'due' AND lane.wake_at > first_job.run_at;
     repaired_lanes := coalesce(cardinality(lost), 0);
     IF lost IS NOT NULL THEN
-        DELETE FROM lane_name WHERE lane_id = ANY(lost)  -- a name whose lane is gone
+        DELETE FROM lane_name WHERE lane_id = ANY(lost)  -- a name without a lane
             AND NOT EXISTS (SELECT FROM lane WHERE lane.lane_id = lane_name.lane_id);
         PERFORM lane_touch(lost, due_ats);
     END IF;

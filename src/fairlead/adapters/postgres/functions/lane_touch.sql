@@ -1,4 +1,4 @@
--- lane_touch: make lanes ready that have new due jobs, and park those whose new jobs are due later.
+-- lane_touch: make lanes ready that have new due jobs, and park those with new jobs that are due later.
 -- Takes   lane_ids, due_ats
 -- Returns nothing
 -- Locks   these lanes. It never waits for a claim: a locked lane is noted in lane_wake for the next claim

@@ -24,7 +24,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON connection TO fairlead_engine;
 GRANT SELECT ON connection TO fairlead_reader;
 
 -- All secrets are in `sealed`: AES-256-GCM, with tenant, connection, provider, field and generation as associated
--- data. `settled_epoch` is the epoch of the send whose response is stored; 0 for a grant by a person.
+-- data. `settled_epoch` is the epoch of the send that led to the stored response; 0 for a grant by a person.
 CREATE TABLE credential (
     connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,
     -- a copy of the connection's key, which never changes, so that scans for due credentials read this table only

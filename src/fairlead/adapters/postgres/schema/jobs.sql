@@ -1,6 +1,6 @@
 -- jobs: the jobs, in all states.
 --
--- docs/states.md draws the states. `scheduled` and `retryable` are labels of available rows whose run_at is in the
+-- docs/states.md draws the states. `scheduled` and `retryable` are labels of available rows with a run_at in the
 -- future. Priority: 0 critical, 1 urgent, 2 normal, 3 low. Spec: R18.
 
 -- Columns of fixed width that are never NULL come first, because PostgreSQL finds them without reading the others,

@@ -3,8 +3,8 @@
 -- Returns connection_id, its name, generation, priority (0 critical, 1 urgent, 2 normal), refreshable, expired,
 --         due_at
 -- Locks   nothing
--- Needs   credential_due_idx (due_at, connection_id) WHERE due_at IS NOT NULL. A connection whose refresh was
---         discarded is left out until its dead letter is cool_down_s old (R14)
+-- Needs   credential_due_idx (due_at, connection_id) WHERE due_at IS NOT NULL. After a discarded refresh a
+--         connection is left out until its dead letter is cool_down_s old (R14)
 SELECT cr.connection_id, cr.tenant_id, cr.provider, cr.account, cr.generation, cr.refreshable, cr.due_at,
        CASE WHEN cr.critical_at <= now() THEN 0 WHEN cr.urgent_at <= now() THEN 1 ELSE 2 END AS priority,
        coalesce(cr.expires_at <= now(), false) AS expired

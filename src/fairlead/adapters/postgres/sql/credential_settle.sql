@@ -3,7 +3,7 @@
 --         refreshables, sent_ats, expires/urgent/critical/due offsets in seconds after sent_at, account_ids
 --         (NULL: unchanged), actors, audit_ids, yields_s (NULL: never; see Settlement), seens (the sealed
 --         records that these replace; NULL: any)
--- Returns connection_id, epoch of those that settled. connection_id, busy of those whose row another
+-- Returns connection_id, epoch of those that settled. connection_id, busy of those with a row that another
 --         transaction has locked: repeat these, so that one open transaction does not delay all others. A
 --         missing one was superseded, or yields to a later send
 -- Locks   the credentials' rows, then the refresh attempts', each in key order, and the lanes that wait for a

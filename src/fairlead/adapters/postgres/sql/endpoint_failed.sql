@@ -1,8 +1,8 @@
 -- endpoint_failed: record that an endpoint sent no response or a 5xx; enough connections open its breaker
 -- (R50).
--- Takes   provider, place (the host's row), connection_id, session_id (the process whose request was not sent,
---         which may be its own fault; NULL: it was sent), threshold (connections since the last response),
---         open_s, open_max_s, probe (this was the probe), reason
+-- Takes   provider, place (the host's row), connection_id, session_id (the process, if its request was not
+--         sent, which may be its own fault; NULL: it was sent), threshold (connections since the last
+--         response), open_s, open_max_s, probe (this was the probe), reason
 -- Returns opened_s: the seconds for which this failure opened the breaker, or NULL; said_by: up to five
 --         reporters; no row if the host has none
 -- Locks   the host's row (endpoint_gate_lock)

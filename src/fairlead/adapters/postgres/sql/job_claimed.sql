@@ -1,4 +1,4 @@
--- job_claimed: read back the jobs of a claim whose response was lost.
+-- job_claimed: read back the jobs of a claim with a lost response.
 -- Takes   session_id, lease_seed (of that claim)
 -- Returns the jobs that run under this claim, as job_claim would have returned them
 -- Locks   nothing

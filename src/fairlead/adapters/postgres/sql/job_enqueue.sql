@@ -42,7 +42,7 @@ key_holder AS MATERIALIZED (
 ),
 cover AS MATERIALIZED (
     SELECT asked_id, kept_id, priority, run_at, expires_at, job_id, state FROM key_holder WHERE is_covering
-    UNION ALL  -- a run whose key passed to a job that no longer exists
+    UNION ALL  -- a run that passed its key to a job that no longer exists
     SELECT input.job_id, input.kept_id, input.priority, input.run_at, input.expires_at, run.job_id, 'running'
     FROM input CROSS JOIN LATERAL (
         SELECT key_running_job(input.kind, input.tenant_id, input.unique_key, true) AS job_id OFFSET 0) AS run

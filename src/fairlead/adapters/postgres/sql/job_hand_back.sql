@@ -1,4 +1,4 @@
--- job_hand_back: release the jobs of claims whose responses are lost for good.
+-- job_hand_back: release the jobs of claims with responses that are lost for good.
 -- Takes   arrays of one length: session_ids, lease_seeds (of those claims)
 -- Returns job_id of those released; their attempts are restored
 -- Locks   their rows, and their lanes if these are not ready

@@ -1,5 +1,4 @@
--- job_prune: delete finished jobs whose retention has passed; a job whose key must stay unique for longer
--- stays.
+-- job_prune: delete finished jobs after their retention; a job stays while its key must stay unique.
 -- Takes   states, retentions_s (arrays of one length), limit
 -- Returns one row: deleted
 -- Locks   the rows that it deletes; never waits for another process

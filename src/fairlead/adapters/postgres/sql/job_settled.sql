@@ -1,7 +1,7 @@
 -- job_settled: read back whether the outcomes of these leases were accepted, to distinguish a lost response
 -- from a rejected write.
 -- Takes   arrays of one length: job_ids, lease_ids
--- Returns job_id of those whose last accepted outcome is of this lease
+-- Returns job_id of those with a last accepted outcome of this lease
 -- Locks   the rows for a moment: it waits for writes in progress
 -- Needs   the primary key
 SELECT job.job_id

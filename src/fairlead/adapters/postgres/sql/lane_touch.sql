@@ -2,7 +2,7 @@
 -- seconds.
 -- Takes   lane_ids, since_s (0: in this transaction)
 -- Returns nothing
--- Locks   those lanes that are not ready, or whose mark is past these jobs, and floors; never waits for a claim
+-- Locks   those lanes that are not ready, or have a mark past these jobs, and floors; never waits for a claim
 -- Needs   the functions lane_touch and lane_raise_floors. It is called at the end of a transaction of several
 --         statements, and once more after a slow one, because claims may have moved marks past jobs that they
 --         did not see yet

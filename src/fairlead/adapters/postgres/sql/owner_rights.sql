@@ -2,6 +2,6 @@
 -- Takes   schema
 -- Returns text: the statement to run
 -- Locks   nothing
--- Needs   the owner of the tables, in whose name the statement runs. Migrations revoke rights from
+-- Needs   to run as the owner of the tables. Migrations revoke rights from
 --         fairlead_reader, and in such an installation the owner stands for that role
 SELECT format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO CURRENT_USER', :schema::text) AS text

@@ -1,4 +1,4 @@
--- pause_list: list the pauses in force, the newest first, each with the number of lanes whose due work it
+-- pause_list: list the pauses in force, the newest first, each with the number of lanes with due work that it
 -- delays.
 -- Takes   limit, bound (count no more lanes of a pause than this)
 -- Returns scope, tenant_id, key, until (NULL: until it is resumed), reason, paused_by, since, lanes

@@ -1,8 +1,8 @@
 -- refresh_attempt_release: end refresh attempts that changed nothing, because they were not sent, or because
 -- the response was "not processed".
 -- Takes   connection_ids, attempt_ids (arrays of one length)
--- Returns id, busy: the attempt_ids that it ended (busy is false); the connection_ids whose credential another
---         transaction has locked (busy is true)
+-- Returns id, busy: the attempt_ids that it ended (busy is false); the connection_ids with a credential that
+--         another transaction has locked (busy is true)
 -- Locks   the credentials' rows, then the refresh attempts', each in key order, as credential_settle does. A
 --         credential that another process had declared unknown meanwhile is active again
 -- Needs   nothing. A replay that changed nothing leaves the outcome of the first send unknown, so its row

@@ -1,4 +1,4 @@
--- refresh_attempt_replay: store an INTENT to send again a refresh whose outcome is unknown, as the replay
+-- refresh_attempt_replay: store an INTENT to send again a refresh of unknown outcome, as the replay
 -- policy allows.
 -- Takes   connection_id, attempt_id (the new one), generation, replays (the number that the caller has read),
 --         session_id, lease_s

@@ -1,10 +1,10 @@
--- refresh_attempt_unsettled: list refreshes that were sent and whose process has ended or lost its lease.
+-- refresh_attempt_unsettled: list refreshes that were sent by a process that has ended or lost its lease.
 -- Takes   limit, cool_down_s
 -- Returns connection_id, its name, generation
 -- Locks   nothing
--- Needs   nothing. The table is small, because it holds only refreshes in flight, and is read as a whole. A
---         connection whose refresh was discarded is left out until its dead letter is cool_down_s old (R14), as
---         in credential_due
+-- Needs   nothing. The table is small, because it holds only refreshes in flight, and is read as a whole. After
+--         a discarded refresh a connection is left out until its dead letter is cool_down_s old (R14), as in
+--         credential_due
 SELECT r.connection_id, c.tenant_id, c.provider, c.account, r.from_generation AS generation
 FROM refresh_attempt r
 JOIN connection c USING (connection_id)

@@ -1,4 +1,4 @@
--- schedule_rewind: restart schedules whose last run is in the future, because the clock was set back.
+-- schedule_rewind: restart schedules with a last run in the future, because the clock was set back.
 -- Takes   nothing
 -- Returns name of each
 -- Locks   their rows

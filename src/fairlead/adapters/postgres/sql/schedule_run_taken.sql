@@ -1,5 +1,4 @@
--- schedule_run_taken: check whether this process took a run, after a schedule_run_take whose commit is in
--- doubt.
+-- schedule_run_taken: check whether this process took a run, after a schedule_run_take with a commit in doubt.
 -- Takes   name, run_at, session_id
 -- Returns schedule, or no row
 -- Locks   nothing

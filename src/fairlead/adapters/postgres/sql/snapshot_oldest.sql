@@ -3,7 +3,7 @@
 -- Takes   nothing
 -- Returns one row: held_s and holder of the oldest snapshot of a session or a prepared transaction; behind (in
 --         transactions, because the time is not known) and replica of the stand-by or slot that is furthest
---         behind; unseen (there are sessions of other users, whose snapshots only pg_read_all_stats shows).
+--         behind; unseen (there are sessions of other users; only pg_read_all_stats shows their snapshots).
 --         NULL: none
 -- Locks   nothing
 -- Needs   nothing

@@ -14,7 +14,7 @@
 --- @include fast_path
 
 local granted_ids = ''  -- ids of leases that were granted a slot; the caller needs no message for its own
-local repaired_cell = ''  -- the cell whose keys were repaired
+local repaired_cell = ''  -- the key of the cell, if this run repaired it
 
 local full_path, repair
 local fast_path = { admit_fast, release_fast }

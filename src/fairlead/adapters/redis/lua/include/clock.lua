@@ -12,8 +12,8 @@
 -- living holder had time to renew. If the clock was set forward so far that keys may have expired, the
 -- holders of slots are unknown: a data loss.
 --
--- The caller's own clock may be the one that stopped, as in a suspended machine. So a caller whose expectation has been
--- right for a minute (`known`) sometimes stores a witness, which is a time at which the server's clock was right. The
+-- The caller's own clock may be the one that stopped, as in a suspended machine. So a caller that has expected
+-- the right time for a minute (`known`) sometimes stores a witness, which is a time at which the server's clock was right. The
 -- clock cannot have been set forward across that time. A caller that read the clock only just now may have read it
 -- after it was set.
 

@@ -1,7 +1,7 @@
 -- pool: policy/limits/pool.py in Lua; the contract suite compares the two. The rare cases (waiters, expired
 -- leases, slots reserved for a class) are in wait_queue.lua.
 --
--- A holder is a text whose fields are separated by \31: lease id, process, class, digest and capacity of its
+-- A holder is a text with fields separated by \31: lease id, process, class, digest and capacity of its
 -- tenant's quota, tenant, job. It is the member of every sorted set here. The sets are authoritative for
 -- holders. first_end and waiting only save reads: before first_end no lease expires, and with waiting 0 the
 -- queue is empty.

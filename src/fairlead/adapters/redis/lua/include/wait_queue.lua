@@ -203,7 +203,7 @@ local function make_wait_queue(functions)
     end
 
     -- Return the first waiter of a class that may take a slot, since when it waits, and its quota. `skipped_counts`
-    -- counts for each class the waiters before it whose tenants are at their quota. This run does not check them again
+    -- counts for each class the waiters before it that their tenants' quotas block. This run does not check them again
     -- until a place of a quota is freed.
     local function first_eligible(pool, class, skipped_counts)
         for from = skipped_counts[class], SCANNED - 1 do
