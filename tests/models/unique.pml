@@ -21,7 +21,7 @@ bool answered, inserting;             /* a job of the key is stored and not comm
 #elif defined(EXPIRED_ANSWERS)
 #define answers(state) (state == available || state == expired)
 #else
-#define answers(state) (state == available)          /* key_is_held */
+#define answers(state) (state == available)          /* key_covers */
 #endif
 #ifdef SNAPSHOT_ANSWERS
 #define stale false

@@ -290,7 +290,7 @@ class Program:
 
     async def _open_gate(self, stack: AsyncExitStack) -> None:
         await self.first_use.begin()
-        await self.fleet.look()
+        await self.fleet.refresh()
         await self.renewer.listen()
         services = self._gate_services()
         running = [asyncio.create_task(service.run(), name=service.name) for service in services]
@@ -308,7 +308,7 @@ class Program:
         given = {"clock": self.clock, "draw": self.draw, "emit": self.emit}
 
         async def guard() -> float:
-            await self.gate.look()
+            await self.gate.check_redis()
             return GATE_CHECK_S
 
         return [
