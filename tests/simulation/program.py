@@ -308,7 +308,7 @@ class Program:
         given = {"clock": self.clock, "draw": self.draw, "emit": self.emit}
 
         async def guard() -> float:
-            await self.gate.check_redis()
+            await self.gate.ping_redis()
             return GATE_CHECK_S
 
         return [

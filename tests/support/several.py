@@ -182,7 +182,7 @@ async def look(fleet: Sequence[Process], times: int = 1) -> None:
     """Each of *fleet* looks whether the store is there."""
     for _ in range(times):
         for process in fleet:
-            await process.gate.check_redis()
+            await process.gate.ping_redis()
 
 
 def rate(capacity: float, per_s: float) -> Plan:

@@ -73,14 +73,14 @@ async def test_silence_is_noticed_in_less_than_a_second(fleet: list[Process], cl
     """Redis latency rising from 5 ms to 3 s: degraded, and back by itself."""
     process = fleet[0]
     process.way.answers_in_s = 3.0
-    looking = asyncio.create_task(process.gate.check_redis())
+    looking = asyncio.create_task(process.gate.ping_redis())
     await clock.advance(0.81)
     await looking
     assert process.gate.is_degraded
     assert process.way.abandoned == 1
     process.way.answers_in_s = 0.005
     for _ in range(2):
-        looking = asyncio.create_task(process.gate.check_redis())
+        looking = asyncio.create_task(process.gate.ping_redis())
         await clock.advance(0.01)
         await looking
     assert not process.gate.is_degraded
@@ -128,7 +128,7 @@ async def test_half_a_second_is_told(fleet: list[Process], clock: ManualClock) -
     process = fleet[0]
     process.way.answers_in_s = 0.6
     for _ in range(3):
-        looking = asyncio.create_task(process.gate.check_redis())
+        looking = asyncio.create_task(process.gate.ping_redis())
         await clock.advance(0.7)
         await looking
     assert [type(event) for event in process.events] == [GateSlow]
@@ -171,7 +171,7 @@ async def test_a_short_absence_of_one_is_accounted_for(fleet: list[Process], clo
     first, *others = fleet
     await others[0].take_all(plan)
     first.way.cut = True
-    await first.gate.check_redis()
+    await first.gate.ping_redis()
     units = 0
     for _ in range(10):
         await clock.advance(1)

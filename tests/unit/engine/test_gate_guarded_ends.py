@@ -29,7 +29,7 @@ def fleet(store: Store) -> list[Process]:
 
 async def look(process: Process, times: int = 1) -> None:
     for _ in range(times):
-        await process.gate.check_redis()
+        await process.gate.ping_redis()
 
 
 async def test_an_end_that_the_store_does_not_hear_is_settled_here(

@@ -204,7 +204,7 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
         process.way.cut = now_s >= cut_at_s
         noticed = now_s >= cut_at_s + ANSWER_S + PING_INTERVAL_S
         if noticed:
-            await process.gate.check_redis()
+            await process.gate.ping_redis()
         if now_s >= next_beat_s and (noticed or not process.way.cut):
             await calls.renewer.beat()
             await settled()
@@ -224,13 +224,13 @@ async def test_call_without_limits_has_no_slot_to_lose(clock: ManualClock) -> No
     """A connection that is open while the store is away: its long calls outlast the outage, too."""
     process = Process(Store(clock), 0, 1)
     process.way.cut = True
-    await process.gate.check_redis()
+    await process.gate.ping_redis()
     calls = calls_over(process, Plan(DOMAIN, pool=PoolLimit("p", 1), degraded=Degraded.OPEN))
     for _ in range(3):
         await calls.begin()
     for second in range(120):
         process.way.cut = second < 60
-        await process.gate.check_redis()
+        await process.gate.ping_redis()
         await calls.renewer.beat()
         await clock.advance(1)
     assert not process.gate.is_degraded

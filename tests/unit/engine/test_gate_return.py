@@ -260,7 +260,7 @@ async def test_a_way_back_on_which_the_store_falls_silent_ends(
     process.way.cut = False
     await look([process])
     process.way.silent = asyncio.get_running_loop().create_future()
-    looking = asyncio.create_task(process.gate.check_redis())
+    looking = asyncio.create_task(process.gate.ping_redis())
     await clock.advance(1.9)
     waiting_task = asyncio.create_task(process.take(slots()))
     await clock.advance(0.05)

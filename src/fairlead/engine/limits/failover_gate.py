@@ -331,7 +331,7 @@ class FailoverGate:
             return
         await self._fail_over(LimiterUnavailableError(f"the gate is degraded by hand: {why}"))
 
-    async def check_redis(self) -> float | None:
+    async def ping_redis(self) -> float | None:
         """Check once whether Redis is available, and fail over or return to it."""
         began_mono = self._clock.monotonic()
         try:
@@ -384,7 +384,7 @@ class FailoverGate:
         """Return the checks as a background service."""
         return Service(
             "gate-failover",
-            self.check_redis,
+            self.ping_redis,
             interval_s=PING_INTERVAL_S,
             clock=self._clock,
             draw=self._draw,
