@@ -121,7 +121,7 @@ allow_http = true
 ttl_default_s = 3600
 endpoints.token = "{url}/{policy}/token"
 replay.policy = "{policy}"
-rate = {{ limit = 1000000, per_s = 1 }}
+rate = {{ limit = 1000000, window_s = 1 }}
 """
 SETTINGS = """
 home = "{folder}/home"

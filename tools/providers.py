@@ -12,7 +12,7 @@ from typing import Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from fairlead.policy.providers.profile import Profile
-from fairlead.policy.providers.profile_limits import CallLimit, Limits
+from fairlead.policy.providers.profile_limits import CallLimitConfig, LimitsConfig
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.window import windows
 
@@ -71,12 +71,14 @@ _OVERVIEW_HEAD = (
 
 def _overview_row(profile: Profile) -> tuple[str, ...]:
     replay = profile.replay
-    policy = "–" if replay is None or not profile.refreshes else f"`{replay.policy}`"
+    policy = "–" if replay is None or not profile.is_refreshable else f"`{replay.policy}`"
     if replay is not None and replay.grace_s and policy != "–":
         policy += f" {_time(replay.grace_s)}"
     return (
         f"`{profile.label}`",
-        profile.strategy if profile.strategy == "static_key" or profile.refreshes else "no refresh token",
+        profile.strategy
+        if profile.strategy == "static_key" or profile.is_refreshable
+        else "no refresh token",
         _time(profile.ttl_default_s) if profile.ttl_default_s else "no end",
         _windows(profile),
         "yes" if profile.rotates else "no",
@@ -125,21 +127,21 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
         return
     rate, rules = profile.rate, profile.errors
     yield "your app authenticates by", profile.client_auth.replace("_", " ")
-    yield "token endpoint rate", f"{rate.limit} in {_time(rate.per_s)} per {rate.scope.replace('_', ' ')}"
+    yield "token endpoint rate", f"{rate.limit} in {_time(rate.window_s)} per {rate.scope.replace('_', ' ')}"
     yield "fatal", _codes((*rules.fatal, *rules.fatal_phrases))
     yield "pauses your app", _codes(rules.client)
     yield "retryable", _codes(rules.retryable)
     yield from _refresh_token_facts(profile)
 
 
-def _limits(limits: Limits) -> str:
+def _limits(limits: LimitsConfig) -> str:
     facts = [f"`{name}` {_limit(limit)}" for name, limit in limits.calls.items()]
     if limits.slots is not None:
         facts.append(f"{limits.slots} in flight")
     return "; ".join(facts)
 
 
-def _limit(limit: CallLimit) -> str:
+def _limit(limit: CallLimitConfig) -> str:
     """Return *limit* in words.
 
     >>> _limit(CallLimit(limit=60, window_s=60.0)), _limit(CallLimit(capacity=40, per_s=2, apis=("rest",)))
@@ -153,10 +155,10 @@ def _limit(limit: CallLimit) -> str:
 
 def _refresh_token_facts(profile: Profile) -> Iterator[tuple[str, str]]:
     facts = profile.refresh_token
-    if facts.idle_s:
-        yield "refresh token dies unused after", _time(facts.idle_s)
-    if facts.hard_s:
-        yield "refresh token dies at the latest after", _time(facts.hard_s)
+    if facts.idle_lifetime_s:
+        yield "refresh token expires if unused for", _time(facts.idle_lifetime_s)
+    if facts.max_lifetime_s:
+        yield "refresh token expires at the latest after", _time(facts.max_lifetime_s)
 
 
 def _codes(codes: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next, StrategyName
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.raw_response import RawResponse
-from fairlead.policy.providers.pattern import Pattern, in_order
+from fairlead.policy.providers.pattern import Pattern, sort_patterns
 from fairlead.policy.providers.profile_load import load_profiles
 from tests.contract.dialects import PROFILES, checked, judged, own, pattern
 
@@ -50,8 +50,8 @@ def test_words_within_a_status() -> None:
         ),
         ({"body": {"path": "errors.*.id", "value": 7}}, RawResponse(400, body={"errors": [{"id": 7}]}), None),
         ({"body": {"path": "lock"}}, RawResponse(400, body={"lock": "row"}), None),
-        ({"alone": [409], "http_codes": [409]}, RawResponse(409), Step.STATUS),
-        ({"alone": ["4xx"]}, RawResponse(418), Step.STATUS),
+        ({"decisive_codes": [409], "http_codes": [409]}, RawResponse(409), Step.STATUS),
+        ({"decisive_codes": ["4xx"]}, RawResponse(418), Step.STATUS),
     ],
 )
 def test_every_sign(signs: dict[str, Any], reply: RawResponse, step: Step | None) -> None:
@@ -59,7 +59,7 @@ def test_every_sign(signs: dict[str, Any], reply: RawResponse, step: Step | None
     verdict = judged(reply, rules)
     assert (verdict.rule, verdict.step) == ("mine", step or Step.PROVIDER_CODE)
     silent = RawResponse(422, {"x-why": "no"}, body={"error": {"busy": 1}, "lock": None})
-    assert "alone" in signs or judged(silent, rules).rule == "status 422"
+    assert "decisive_codes" in signs or judged(silent, rules).rule == "status 422"
 
 
 def test_a_failure_in_a_200_is_seen_by_a_rule_that_names_it() -> None:
@@ -94,7 +94,7 @@ def test_400_is_retried_only_because_a_rule_says_so() -> None:
 def test_the_order_is_code_header_status_pattern() -> None:
     signs: list[dict[str, Any]] = [
         {"name": "by_words"},
-        {"name": "by_status", "patterns": [], "http_codes": [409], "alone": [409]},
+        {"name": "by_status", "patterns": [], "http_codes": [409], "decisive_codes": [409]},
         {"name": "by_header", "patterns": [], "header": {"name": "x-busy"}},
         {"name": "by_code", "patterns": [], "provider_codes": ["E17"]},
     ]
@@ -108,7 +108,7 @@ def test_a_status_by_number_is_asked_before_a_class_and_with_words_before_alone(
     rules = own(
         pattern(name="a_class"),
         pattern(name="a_number", http_codes=[409]),
-        pattern(name="alone", http_codes=[409], patterns=[], alone=[409]),
+        pattern(name="alone", http_codes=[409], patterns=[], decisive_codes=[409]),
     )
     assert judged(SOLD_OUT, rules).rule == "a_number"
     assert judged(RawResponse(409), rules).rule == "alone"
@@ -133,7 +133,9 @@ def test_connection_over_provider_over_what_ships() -> None:
 
 
 def test_a_rule_changes_what_follows_and_not_what_was_heard() -> None:
-    rules = own(pattern(http_codes=[429], patterns=[], alone=[429], strategy="none"), provider="hubspot")
+    rules = own(
+        pattern(http_codes=[429], patterns=[], decisive_codes=[429], strategy="none"), provider="hubspot"
+    )
     reply = RawResponse(429, {"retry-after": "7"}, body={"policyName": "SECONDLY"})
     verdict = judged(reply, rules)
     assert (verdict.rule, verdict.next, verdict.hint_s, verdict.limit) == ("mine", Next.OVER, 7, "search")
@@ -176,7 +178,7 @@ def test_delays_of_ones_own() -> None:
         ({"http_codes": [99]}, "from 100 to 599"),
         ({"http_codes": ["6xx"]}, "from 100 to 599"),
         ({"http_codes": [True]}, "from 100 to 599"),
-        ({"patterns": []}, "nothing would match it"),
+        ({"patterns": []}, "matches nothing"),
         ({"patterns": ["x" * 501]}, "500"),
         ({"patterns": ["re:(a"]}, "unclosed group"),
         ({"patterns": ["re:(a)\\1"]}, "backreferences are not supported"),
@@ -189,7 +191,7 @@ def test_delays_of_ones_own() -> None:
         ({"max_attempts": 0}, "max_attempts"),
         ({"max_attempts": 11}, "max_attempts"),
         ({"priority": 0}, "priority"),
-        ({"alone": [500]}, "alone names 500"),
+        ({"decisive_codes": [500]}, "decisive_codes names 500"),
         ({"name": "Not a name"}, "name"),
         ({"initial_delay_s": 60, "max_delay_s": 30}, "cap 30"),
         ({"body": {"path": "a..b"}}, "body.path"),
@@ -221,7 +223,7 @@ def test_names_and_priorities_are_unique(twice: dict[str, Any]) -> None:
 
 
 def test_a_level_has_a_bound() -> None:
-    assert len(in_order([checked(name=f"n{n}") for n in range(64)])) == 64
+    assert len(sort_patterns([checked(name=f"n{n}") for n in range(64)])) == 64
     with pytest.raises(InvalidConfigError, match="65 patterns are more than 64"):
         own(*(pattern(name=f"n{n}") for n in range(65)))
     with pytest.raises(InvalidConfigError, match="201 words in patterns are more than 200"):

@@ -39,8 +39,8 @@ calls.points = { capacity = 1000, per_s = 50, apis = ["graphql"] }
 [limits.bulk]
 kinds = ["query"]
 api_version = "2025-10"
-versions = [{ capacity = 1, apart = true }]
-again_s = 1.0
+versions = [{ capacity = 1, per_kind = true }]
+retry_after_s = 1.0
 """
 STATUS = {"maximumAvailable": 2000.0, "currentlyAvailable": 2000, "restoreRate": 100.0}
 TOLD = RawResponse(200, body={"data": {}, "extensions": {"cost": {"throttleStatus": STATUS}}})

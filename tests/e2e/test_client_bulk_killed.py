@@ -25,7 +25,7 @@ http.allow_private_addresses = true
 allow_http = true
 apis.rest.url = "{url}/{{shop}}/admin/api/{{api_version}}"
 apis.graphql.url = "{url}/{{shop}}/admin/api/{{api_version}}/graphql.json"
-limits.bulk.again_s = 1.0
+limits.bulk.retry_after_s = 1.0
 """
 JOBS = """
 from fairlead import Fairlead, JobContext

@@ -31,13 +31,13 @@ async def test_failures(shell: Shell) -> None:
     assert "catalogue_busy (the connection), by status" in said[2]
     refused = '{"status": 503, "headers": {"Retry-After": "5"}, "body": {"error": {"code": "MAINTENANCE"}}}'
     (shell.folder / "refused.json").write_text(refused)
-    laid_over = []
+    merge_tables = []
     for overlay, file in zip(page.take("toml"), ("busy.txt", "refused.json"), strict=True):
         shell.settings(overlay)
-        laid_over.append((await shell("config", "test-response", file, "--provider", "stripe")).out)
-    assert "catalogue_busy (provider stripe), by status" in laid_over[0]
-    assert "maintenance (provider stripe), by provider code" in laid_over[1]
-    assert re.search(r"refused_before_acting +yes", laid_over[1])
+        merge_tables.append((await shell("config", "test-response", file, "--provider", "stripe")).out)
+    assert "catalogue_busy (provider stripe), by status" in merge_tables[0]
+    assert "maintenance (provider stripe), by provider code" in merge_tables[1]
+    assert re.search(r"refused_before_acting +yes", merge_tables[1])
 
 
 def test_the_page_names_every_rule_and_strategy() -> None:

@@ -23,7 +23,7 @@ http.allow_private_addresses = true
 allow_http = true
 apis.rest.url = "{shopify}/{{shop}}/admin/api/{{api_version}}"
 apis.graphql.url = "{shopify}/{{shop}}/admin/api/{{api_version}}/graphql.json"
-limits.bulk.again_s = 1.0
+limits.bulk.retry_after_s = 1.0
 [providers.netsuite.overlay]
 allow_http = true
 apis.soap.url = "{netsuite}/{{account}}/services/NetSuitePort_2024_2"

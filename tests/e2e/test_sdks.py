@@ -33,7 +33,7 @@ http.allow_private_addresses = true
 allow_http = true
 apis.rest.url = "{url}/v1"
 """
-SOON = {"name": "soon", "http_codes": [429], "patterns": [], "alone": [429], "strategy": "constant",
+SOON = {"name": "soon", "http_codes": [429], "patterns": [], "decisive_codes": [429], "strategy": "constant",
         "initial_delay_s": 0.05, "max_delay_s": 0.1}  # fmt: skip
 ANSWER = {
     "id": "chatcmpl-1",

@@ -51,7 +51,7 @@ CREATE TRIGGER begun_noted AFTER INSERT ON refresh_attempt FOR EACH ROW EXECUTE 
 
 async def _experiment(stage: Stage, figures: Figures, redis_url: str, limit: int = LIMIT) -> None:
     redis = {"url": redis_url, "prefix": f"e41-{token_hex(4)}"}
-    overlays = {PROVIDER: {"rate": {"limit": limit, "per_s": PER_S}, "hosts": ["127.0.0.1"]}}
+    overlays = {PROVIDER: {"rate": {"limit": limit, "window_s": PER_S}, "hosts": ["127.0.0.1"]}}
     idle = await stage.born(child="client", redis=redis, overlays=overlays)
     tenants = [f"tenant-{number}" for number in range(CONNECTIONS)]
     grants = [stage.issuer.register(PROVIDER, name, account_id=f"account-{name}") for name in tenants]

@@ -73,7 +73,7 @@ unset = ["endpoints.authorize", "endpoints.params"]
 endpoints = {{ token = "{token_url}" }}
 ttl_default_s = {ttl_s}
 replay = {{ {replay} }}
-rate = {{ limit = 10000, per_s = 1.0 }}
+rate = {{ limit = 10000, window_s = 1.0 }}
 """
 
 

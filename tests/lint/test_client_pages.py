@@ -12,11 +12,11 @@ from fairlead.app.client.options import CLASSES, CallOptions
 from fairlead.policy.calls.classify.rules import builtin_rules
 from fairlead.policy.calls.next_step import IDEMPOTENT
 from fairlead.policy.providers.call_settings import CallSettings
-from fairlead.policy.providers.pagination import Pages
+from fairlead.policy.providers.pagination import PaginationConfig
 from tests.lint.test_gate_pages import listed, page
 
 CLIENT, FAILURES = "docs/how-to/client.md", "docs/how-to/failures.md"
-KINDS = [pagination.model_fields["kind"].default for pagination in get_args(get_args(Pages)[0])]
+KINDS = [pagination.model_fields["kind"].default for pagination in get_args(get_args(PaginationConfig)[0])]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_the_page_names_the_status_that_ends_a_call() -> None:
         r"^\| ([0-9]+), and what a breaker's rule matches \| not within", page(CLIENT), re.MULTILINE
     )
     later = [rule for rule in builtin_rules() if rule.strategy == "circuit_breaker"]
-    assert [rule.alone for rule in later] == [(int(row_text),)]
+    assert [rule.decisive_codes for rule in later] == [(int(row_text),)]
 
 
 def test_the_page_lists_the_priority_classes() -> None:

@@ -111,7 +111,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet_of(database: Any, issuer: Any, folder: Path) -> AsyncIterator[Fleet]:
-    rate = {"limit": 60, "per_s": 60.0}
+    rate = {"limit": 60, "window_s": 60.0}
     profiles = {PROVIDER: local_profile(issuer.url, PROVIDER, PROVIDER, rotates=False, rate=rate)}
     async with (
         refresher(database, profiles, folder / "one", settings=PATIENT) as one,

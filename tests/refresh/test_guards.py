@@ -130,7 +130,7 @@ async def test_rejected_secret_is_one_incident_where_limits_are_per_account(
     database, issuer, tmp_path
 ) -> None:
     profile = local_profile(
-        issuer.url, "strict", STRICT, rate={"limit": 1000, "per_s": 1.0, "scope": "app_and_account"}
+        issuer.url, "strict", STRICT, rate={"limit": 1000, "window_s": 1.0, "scope": "app_and_account"}
     )
     apps = FixedApps()
     async with refresher(database, {STRICT: profile}, tmp_path / "j", apps=apps) as fl:

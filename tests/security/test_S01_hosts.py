@@ -84,7 +84,7 @@ def bent(profile: Profile) -> list[tuple[str, str, str]]:
     found = []
     for place, template, name, value in attacks_of(profile):
         try:
-            url = profile.place_url(place, {**values_of(profile), name: value})
+            url = profile.call_target_url(place, {**values_of(profile), name: value})
         except InvalidInputError:
             continue
         if not stays(profile, template, name, value, url):

@@ -38,7 +38,7 @@ from fairlead.engine.ports import ConnectionKey, HttpRequest, HttpResponse, Toke
 from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
-from fairlead.policy.providers.pagination import Asked
+from fairlead.policy.providers.pagination import PageRequest
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.outcome import Granted, classify_answer
 from fairlead.policy.tokens.parse import parse_answer
@@ -128,7 +128,7 @@ def holders() -> Iterator[Any]:
     yield Call(key, "GET", url, {"x": CANARY}, raw)
     yield TokenCall("https://t.example", {"a": secret}, {"f": secret}, 1.0, False)
     yield Webhook("1", "acme", None, raw)
-    yield Asked(url, {"cursor": CANARY}, {"after": CANARY})
+    yield PageRequest(url, {"cursor": CANARY}, {"after": CANARY})
     yield DatabaseSettings(f"postgresql://u:{CANARY}@h/d")
     tokens = TokenSet(secret, secret, other=Secret(json.dumps({"x": CANARY})))
     yield from (tokens, sanitise(tokens), Grant(secret, secret))

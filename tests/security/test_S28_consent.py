@@ -201,7 +201,7 @@ def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there()
     host = "https://login.example.com"
     for said in (None, "", host, f"{host}/realms/two", f"{host}/realms/one/", f"{host.upper()}/realms/one"):
         assert answered_by_another(stated, values, said)
-    assert "issuer" not in stated.places  # no credential is sent there
+    assert "issuer" not in stated.call_targets  # no credential is sent there
 
 
 async def test_S28_an_answer_for_another_account_than_was_asked_for_spends_no_code(

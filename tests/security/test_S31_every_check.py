@@ -187,7 +187,7 @@ THROUGH: Any = SimpleNamespace(
 """A command's invocation that opens nothing."""
 AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {
     connect: (
-        "check_tenant", "check_name", "check_customer", "check_label", "check_names", "check_settings",
+        "check_tenant", "check_name", "check_customer", "check_label", "check_setting_names", "check_settings",
         "check_secrets", "check_connection_settings", "enter_tenant_role",
     ),
     refresh: ("check_endpoints", "check_secret_host"),

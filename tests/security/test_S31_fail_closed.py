@@ -146,7 +146,8 @@ async def test_S31_a_journal_folder_that_cannot_be_judged_is_not_used(
 
 
 @pytest.mark.parametrize(
-    "check", ["policy.providers.origin.Origins.host_of", "engine.calls.open_breakers.OpenBreakerCache.check"]
+    "check",
+    ["policy.providers.origin.AllowedOrigins.host_of", "engine.calls.open_breakers.OpenBreakerCache.check"],
 )
 async def test_S31_a_call_that_cannot_be_judged_is_not_sent(
     check: str, monkeypatch: pytest.MonkeyPatch

@@ -50,7 +50,7 @@ def profile(name: str) -> Profile:
             "ttl_default_s": ACCESS_TTL_S,
             "windows": {"lead_s": 50.0, "buffer_s": 20.0, "critical_s": 8.0},
             "replay": replay,
-            "rate": {"limit": 600, "per_s": 60.0},
+            "rate": {"limit": 600, "window_s": 60.0},
             "account": {"field": "account_id"},
             "apis": {"rest": {"url": "https://api.sim"}},
             "limits": {

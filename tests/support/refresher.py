@@ -89,7 +89,7 @@ def local_profile(url: str, policy: str = "strict", name: str = "local", **more:
             "endpoints": {"token": f"{url}/{name}/token"},
             "ttl_default_s": 3600.0,
             "replay": replay,
-            "rate": {"limit": 1_000_000, "per_s": 1.0},
+            "rate": {"limit": 1_000_000, "window_s": 1.0},
             "account": {"field": "account_id"},
             **more,
         }

@@ -25,7 +25,7 @@ from fairlead.engine.ports import CallTransport, Connection
 from fairlead.events import Emit
 from fairlead.policy.calls.classify.rules import Rules, rules_of
 from fairlead.policy.providers.call_settings import CallSettings
-from fairlead.policy.providers.connection_calls import call_settings_of, origins_for
+from fairlead.policy.providers.connection_calls import call_settings_of, resolve_allowed_origins
 from fairlead.policy.providers.profile import Profile
 
 _MAX_ENTRIES = 50_000
@@ -115,7 +115,7 @@ class CallComponents:
             return cached[1]
         profile = self._profile(connection.key.provider, connection.variant)
         rules, settings = self._rules(connection, profile)
-        origins = origins_for(profile, connection.endpoint, settings.hosts)
+        origins = resolve_allowed_origins(profile, connection.endpoint, settings.hosts)
         config = CallConfig(rules, profile, settings, origins)
         _cache(self._configs, connection.connection_id, (connection.version, config))
         return config

@@ -85,7 +85,7 @@ def overlay(provider: DemoProvider, issuer_url: str) -> dict[str, Any]:
         "endpoints": {"token": f"{issuer_url}/{provider.provider}/token"},
         "ttl_default_s": provider.life_s,
         "windows": {"lead_s": LEAD_S, "buffer_s": BUFFER_S, "critical_s": CRITICAL_S},
-        "rate": {"limit": 1000, "per_s": 1.0},
+        "rate": {"limit": 1000, "window_s": 1.0},
         "backoff_factor": 0.5,
     }
     if provider.policy is Policy.GRACE:

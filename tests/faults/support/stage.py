@@ -46,7 +46,7 @@ ttl_default_s = 3600.0
 rotates = {rotates}
 endpoints = {{ token = "{url}/{name}/token" }}
 replay = {{ {replay} }}
-rate = {{ limit = 1000000, per_s = 1.0 }}
+rate = {{ limit = 1000000, window_s = 1.0 }}
 account = {{ field = "account_id" }}
 """
 

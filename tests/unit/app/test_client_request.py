@@ -24,7 +24,7 @@ from fairlead.policy.calls.classify.body import parse_response
 from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.providers.call_settings import CallSettings
-from fairlead.policy.providers.pagination import ByOffset, ByPageInfo, Pages
+from fairlead.policy.providers.pagination import OffsetPagination, PageInfoPagination, PaginationConfig
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing import MemoryFairlead
 from tools.reference import CLIENT_TYPES
@@ -64,7 +64,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent: list[Call] = []
-        self.ways: list[Pages] = []
+        self.ways: list[PaginationConfig] = []
 
     def config_for(self, _connection: Connection) -> Any:
         return self
@@ -84,7 +84,9 @@ class Wire:
         self.sent.append(call)
         return call_result(b'{"data": [], "has_more": false}')
 
-    async def pages(self, _key: Any, fetch: Any, pagination: Pages, first: Any) -> AsyncIterator[Page]:
+    async def pages(
+        self, _key: Any, fetch: Any, pagination: PaginationConfig, first: Any
+    ) -> AsyncIterator[Page]:
         self.ways.append(pagination)
         await fetch(first)
         yield Page([1], first)
@@ -123,11 +125,11 @@ async def test_no_body_is_left_out_in_silence(method: str, body: str) -> None:
     assert wire.sent == []
 
 
-@pytest.mark.parametrize("pages", [ByOffset(param="from"), {"kind": "offset", "param": "from"}])
+@pytest.mark.parametrize("pages", [OffsetPagination(param="from"), {"kind": "offset", "param": "from"}])
 async def test_a_way_of_pages_is_taken_in_both_its_forms(pages: Any) -> None:
     wire = Wire()
     assert [item async for item in client(wire).paginate("/charges", items="rows", pages=pages)] == [1]
-    assert wire.ways == [ByOffset(param="from", items="rows")]
+    assert wire.ways == [OffsetPagination(param="from", items="rows")]
 
 
 # ---- parameters and forms --------------------------------------------------------------------------
@@ -151,7 +153,7 @@ async def test_a_list_is_asked_for_as_a_call_is_also_where_it_goes_on() -> None:
 
 async def test_the_pages_of_a_query_of_graphql_have_their_parameters_too() -> None:
     wire = Wire()
-    pages = ByPageInfo(items="data.a.nodes", page_info="data.a.pageInfo")
+    pages = PageInfoPagination(items="data.a.nodes", page_info="data.a.pageInfo")
     listing = client(wire).paginate("", query="{ a }", params=PARAMS, pages=pages)
     assert [item async for item in listing] == [1]
     assert wire.sent[0].url == f"https://api.stripe.com/v1?{QUERY}"

@@ -9,7 +9,7 @@ import pytest
 from fairlead.app.client.client import Client
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.ports import ConnectionKey
-from fairlead.policy.providers.pagination import ByOffset
+from fairlead.policy.providers.pagination import OffsetPagination
 from tests.support.engine import a_job
 
 
@@ -44,4 +44,6 @@ async def test_lists_that_differ_in_anything_have_names_of_their_own(other: dict
 async def test_a_way_is_the_same_in_whatever_order_it_is_written() -> None:
     first, two = {"kind": "offset", "param": "skip"}, {"param": "skip", "kind": "offset"}
     assert await name_of("/items", pages=first) == await name_of("/items", pages=two)
-    assert await name_of("/items", pages=ByOffset()) != await name_of("/items", pages=ByOffset(param="skip"))
+    assert await name_of("/items", pages=OffsetPagination()) != await name_of(
+        "/items", pages=OffsetPagination(param="skip")
+    )

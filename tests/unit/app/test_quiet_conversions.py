@@ -17,8 +17,8 @@ from fairlead.assembly.providers import ProfileRegistry
 from fairlead.cli.kit.output import Output
 from fairlead.cli.providers import _admitted
 from fairlead.errors import InvalidConfigError, InvalidInputError, ProviderNotFoundError
-from fairlead.policy.providers.profile_limits import CallLimit
-from fairlead.policy.providers.setting_names import KNOWN, check_names
+from fairlead.policy.providers.profile_limits import CallLimitConfig
+from fairlead.policy.providers.setting_names import SETTING_NAMES, check_setting_names
 from fairlead.testing import MemoryFairlead
 
 NAN = float("nan")
@@ -162,8 +162,10 @@ async def test_a_misspelt_provider_of_a_job_is_refused_with_the_nearest_name(fl:
 )
 def test_a_misspelt_setting_such_as_max_retry_is_refused_and_no_note(slip: str, intended: str) -> None:
     with pytest.raises(InvalidConfigError, match=intended):
-        check_names([slip], tenant="acme", provider="shopify")
-    check_names(["note", "region", "plan", "shop_id", "owner", *KNOWN], tenant="acme", provider="shopify")
+        check_setting_names([slip], tenant="acme", provider="shopify")
+    check_setting_names(
+        ["note", "region", "plan", "shop_id", "owner", *SETTING_NAMES], tenant="acme", provider="shopify"
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_per_s_is_shown_as_a_rate_and_no_time(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_limit_of_5_in_1_s_says_that_it_lets_1_through_at_once_and_4_a_second() -> None:
-    assert _admitted(CallLimit(limit=5, window_s=1.0).bucket("x", "x")) == "1 at once, then 4/s"
+    assert _admitted(CallLimitConfig(limit=5, window_s=1.0).bucket("x", "x")) == "1 at once, then 4/s"
 
 
 async def test_doctor_without_redis_url_warns() -> None:

@@ -112,7 +112,7 @@ class Vendor:
         key = order.pop("key", KEY)
         bulk_protocol = BULK_PROTOCOLS["shopify"]
         variables = {"stagedUploadPath": "tmp/x"} if bulk_protocol.kind_of(text) == "mutation" else {}
-        fields = {"version": "2026-01", "again_s": 30.0, "text": text, "variables": variables}
+        fields = {"version": "2026-01", "retry_after_s": 30.0, "text": text, "variables": variables}
         async with runs.enter(
             BulkOrder(key, bulk_protocol, bulk_protocol.kind_of(text), **(fields | order)), self.ask
         ) as run:

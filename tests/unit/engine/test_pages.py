@@ -30,14 +30,19 @@ from fairlead.errors import (
 from fairlead.policy.calls.classify.verdict import DONE, Result, Verdict
 from fairlead.policy.jobs.job import Retry, outcome_of_exception
 from fairlead.policy.limits.feedback.raw_response import RawResponse
-from fairlead.policy.providers.pagination import Asked, ByCursor, ByLink, ByOffset
+from fairlead.policy.providers.pagination import (
+    CursorPagination,
+    LinkPagination,
+    OffsetPagination,
+    PageRequest,
+)
 from fairlead.testing import ManualClock
 from tests.support.engine import a_job
 
 KEY = ConnectionKey("acme", "shop")
 URL = "https://api.example.com/items"
-PAGINATION = ByCursor(items="items", cursor="next", param="after")
-FIRST = Asked(URL, {"limit": "2"})
+PAGINATION = CursorPagination(items="items", cursor="next", param="after")
+FIRST = PageRequest(URL, {"limit": "2"})
 
 
 def call_result(body: object, verdict: Verdict = DONE) -> CallResult:
@@ -50,11 +55,11 @@ class Vendor:
     def __init__(self, answers: Sequence[Any]) -> None:
         self.answers = list(answers)
         self.verdicts: list[Verdict] = []
-        self.asked: list[Asked] = []
+        self.asked: list[PageRequest] = []
         self.clock = ManualClock(autojump_s=0.0)
         self.job: JobContext | None = None
 
-    async def fetch(self, request: Asked) -> CallResult:
+    async def fetch(self, request: PageRequest) -> CallResult:
         self.asked.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -68,7 +73,7 @@ class Vendor:
             return self.clock.monotonic() + wait_s <= time_s
 
         async def begin(paginator_state: Any) -> Any:
-            first = FIRST if paginator_state is None else Asked(**paginator_state)
+            first = FIRST if paginator_state is None else PageRequest(**paginator_state)
             clock = self.clock
             return pages(
                 KEY, self.fetch, pagination, first, clock=clock, draw=lambda: 0.5, may_wait=may_wait
@@ -144,7 +149,7 @@ async def test_a_circle_is_told() -> None:
     with pytest.raises(InvalidInputError, match="circle"):
         _ = [item async for item in Vendor([page(1, after_cursor="a")] * 5).listing()]
     endless = Vendor([[1, 2], [3], []])
-    assert [item async for item in endless.listing(ByOffset())] == [1, 2, 3]
+    assert [item async for item in endless.listing(OffsetPagination())] == [1, 2, 3]
 
 
 async def test_no_page_is_begun_without_time_for_it() -> None:
@@ -158,7 +163,7 @@ async def test_no_page_is_begun_without_time_for_it() -> None:
 @pytest.mark.parametrize("address", ["https://evil.example/items?page=2", f"{URL}?page=2#x", f"{URL}?q=a b"])
 async def test_a_list_that_goes_on_where_nobody_may_ask_is_partial_and_says_so(address: str) -> None:
     vendor = Vendor([{"items": [1, 2], "next": address}])
-    listing = vendor.listing(ByLink(items="items", next="next"))
+    listing = vendor.listing(LinkPagination(items="items", next="next"))
     assert [item async for item in listing] == [1, 2]
     assert listing.partial
     assert isinstance(listing.error, CallFailedError)
@@ -191,7 +196,7 @@ async def test_a_list_that_leads_elsewhere_is_not_noted_as_ended() -> None:
     vendor = Vendor(
         [{"items": [1], "next": f"{URL}?page=2"}, {"items": [2], "next": "https://evil.example/"}]
     )
-    pagination = ByLink(items="items", next="next")
+    pagination = LinkPagination(items="items", next="next")
     vendor.job = run_of(a_job("sync"))
     received: list[int] = []
 

@@ -40,7 +40,7 @@ from fairlead.events import CallAttempted
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Domain, Plan
-from fairlead.policy.providers.connection_calls import call_settings_of, origins_for
+from fairlead.policy.providers.connection_calls import call_settings_of, resolve_allowed_origins
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
@@ -140,7 +140,7 @@ class World:
     def config_for(self, connection: Connection) -> CallConfig:
         profile = PROFILES["stripe"]
         settings = call_settings_of(profile, self.settings, tenant="acme")
-        origins = origins_for(profile, {}, settings.hosts)
+        origins = resolve_allowed_origins(profile, {}, settings.hosts)
         return CallConfig(rules_of(profile, self.settings), profile, settings, origins)
 
     def pipeline(self, draw: Callable[[], float] = lambda: 0.5) -> Pipeline:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fairlead.policy.limits.bulk_token import BulkToken, is_running_id, parse_token
-from fairlead.policy.providers.profile_limits import Bulk
+from fairlead.policy.providers.profile_limits import BulkConfig
 from fairlead.policy.providers.profile_load import load_profiles
 
 SHOPIFY = load_profiles([])["shopify"].limits.bulk
@@ -22,22 +22,22 @@ def test_shopify_allows_one_of_each_type_and_from_2026_01_on_five(
     version: str, capacity: int, is_separate: bool
 ) -> None:
     assert SHOPIFY is not None
-    rule = SHOPIFY.at(version)
+    rule = SHOPIFY.for_version(version)
     assert rule is not None
-    assert (rule.capacity, rule.apart) == (capacity, is_separate)
+    assert (rule.capacity, rule.per_kind) == (capacity, is_separate)
 
 
 @pytest.mark.parametrize("version", ["", "2026", "2026-1", "26-01", "2026-01-01", "v3", "2026-01\n"])
 def test_invalid_version_has_no_bulk_rule(version: str) -> None:
     assert SHOPIFY is not None
-    assert SHOPIFY.at(version) is None
+    assert SHOPIFY.for_version(version) is None
 
 
 def test_a_version_older_than_all_rules_has_none() -> None:
-    bulk = Bulk.model_validate(
+    bulk = BulkConfig.model_validate(
         {"kinds": ["query"], "api_version": "2026-01", "versions": [{"since": "2026-01", "capacity": 1}]}
     )
-    assert bulk.at("2025-10") is None
+    assert bulk.for_version("2025-10") is None
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_version_older_than_all_rules_has_none() -> None:
 )
 def test_an_impossible_table_is_refused(change: dict[str, object]) -> None:
     limits = {"kinds": ["query"], "api_version": "2026-01", "versions": [{"capacity": 1}]}
-    Bulk.model_validate(limits)
+    BulkConfig.model_validate(limits)
     with pytest.raises(ValidationError):
-        Bulk.model_validate(limits | change)
+        BulkConfig.model_validate(limits | change)
 
 
 @given(

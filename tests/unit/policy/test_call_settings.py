@@ -11,7 +11,7 @@ from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.providers.connection_calls import call_settings_of, describe_settings
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.providers.setting_names import check_names
+from fairlead.policy.providers.setting_names import check_setting_names
 
 STRIPE = load_profiles()["stripe"]
 HASTY = STRIPE.overlay(
@@ -73,9 +73,9 @@ def test_impossible_call_setting_is_refused_with_a_hint(settings: dict[str, Any]
 
 
 def test_a_slip_in_a_name_is_told_and_a_note_of_ones_own_is_kept() -> None:
-    check_names(
+    check_setting_names(
         ["max_retries", "note", "subject", "owner", "concurrency_limit"], tenant="acme", provider="stripe"
     )
     for slip, intended in {"max_retrys": "max_retries", "concurency_limit": "concurrency_limit"}.items():
-        with pytest.raises(InvalidConfigError, match=f"{intended} is one"):
-            check_names([slip], tenant="acme", provider="stripe")
+        with pytest.raises(InvalidConfigError, match=f"did you mean {intended}"):
+            check_setting_names([slip], tenant="acme", provider="stripe")

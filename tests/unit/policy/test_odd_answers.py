@@ -18,13 +18,13 @@ from fairlead.policy.failures.hint import DAILY_PARK_CAP_S, HINT_CAP_S
 from fairlead.policy.limits.feedback.dialect import DIALECTS, parse_limits
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.providers.pagination import (
-    Asked,
-    ByCursor,
-    ByLast,
-    ByLink,
-    ByOffset,
-    ByPageInfo,
+    CursorPagination,
+    LastIdPagination,
+    LinkPagination,
     NextPageError,
+    OffsetPagination,
+    PageInfoPagination,
+    PageRequest,
 )
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.outcome import classify_answer
@@ -84,12 +84,12 @@ TEXTS = (
 )
 POLICIES = ('"default";q=20;w=31536000', '"default";q=90;w=1', '"default";q=1;w=9999999999', '"default";q=9')
 PAGINATIONS = (
-    ByLink(),
-    ByLink(items="items", next="links"),
-    ByCursor(items="items", cursor="next", param="c"),
-    ByLast(items="data"),
-    ByOffset(items="results", total="total"),
-    ByPageInfo(items="data.items", page_info="data.pageInfo"),
+    LinkPagination(),
+    LinkPagination(items="items", next="links"),
+    CursorPagination(items="items", cursor="next", param="c"),
+    LastIdPagination(items="data"),
+    OffsetPagination(items="results", total="total"),
+    PageInfoPagination(items="data.items", page_info="data.pageInfo"),
 )
 """One of each, over the keys that answers have here."""
 PROFILES = load_profiles()
@@ -189,8 +189,8 @@ def judge_one(
             assert 0 <= learned.estimated.get(index, 0.0) <= most
     for pagination in chance.sample(PAGINATIONS, 2):
         with suppress(NextPageError):
-            pagination.found(reply)
-            pagination.following(Asked(URL, {"offset": "3"}), reply)
+            pagination.page_items(reply)
+            pagination.next_request(PageRequest(URL, {"offset": "3"}), reply)
     parsed = parse_answer(status, headers, raw)
     classify_answer(PROFILES[chance.choice(("xero", "mercadolibre"))], parsed)
 

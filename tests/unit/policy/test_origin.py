@@ -7,12 +7,12 @@ from pydantic import ValidationError
 
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.call_settings import CallSettings
-from fairlead.policy.providers.connection_calls import origins_for
-from fairlead.policy.providers.origin import Origins, origin_of, origins_of
+from fairlead.policy.providers.connection_calls import resolve_allowed_origins
+from fairlead.policy.providers.origin import AllowedOrigins, allowed_origins, origin_of
 from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
-HERE = origins_of(
+HERE = allowed_origins(
     ["https://api.example.com/v1"], ["files.example.com", "*.cdn.example.com", "odd.example.com:8443"]
 )
 
@@ -54,7 +54,7 @@ def test_a_call_goes_to_its_provider_and_to_what_is_allowed(url: str, host: str 
 
 
 def test_on_one_machine_ports_are_open() -> None:
-    here = Origins(frozenset(), ("127.0.0.1",), open_ports=True)
+    here = AllowedOrigins(frozenset(), ("127.0.0.1",), open_ports=True)
     assert here.host_of("http://127.0.0.1:8080/x") == "127.0.0.1"
     assert here.host_of("http://127.0.0.2:8080/x") is None
 
@@ -92,7 +92,7 @@ def test_url_without_a_usable_host_has_no_origin() -> None:
 )
 def test_the_hosts_of_providers(provider: str, endpoint: dict[str, str], good: str, bad: str) -> None:
     profile = PROFILES[provider]
-    origins = origins_for(profile, profile.endpoint_values({**_needed(provider), **endpoint}), ())
+    origins = resolve_allowed_origins(profile, profile.endpoint_values({**_needed(provider), **endpoint}), ())
     assert origins.host_of(good) is not None
     assert origins.host_of(bad) is None
 

@@ -13,15 +13,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pagination import (
-    Asked,
-    ByCursor,
-    ByLast,
-    ByLink,
-    ByOffset,
-    ByPageInfo,
+    CursorPagination,
+    LastIdPagination,
+    LinkPagination,
     NextPageError,
     NextPageHostError,
-    Pages,
+    OffsetPagination,
+    PageInfoPagination,
+    PageRequest,
+    PaginationConfig,
 )
 
 URL = "https://api.example.com/items"
@@ -59,8 +59,8 @@ def reply(body: object = None, **headers: str) -> RawResponse:
     ],
 )
 def test_the_header_link(link: str, following: str | type[NextPageError] | None) -> None:
-    request = outcome(lambda: ByLink().following(Asked(URL), reply([1], Link=link)))
-    assert (request.url if isinstance(request, Asked) else request) == following
+    request = outcome(lambda: LinkPagination().next_request(PageRequest(URL), reply([1], Link=link)))
+    assert (request.url if isinstance(request, PageRequest) else request) == following
 
 
 TOKEN = st.sampled_from(["!", "#$%&'*", "+-.^_`", "|~09", "azAZ", "title*", "relation", "re"])
@@ -76,7 +76,7 @@ PARAMETERS = st.lists(PARAMETER.map(lambda parts: "{}; {}{}{}={}{}".format(*part
 @given(PARAMETERS, PARAMETERS, PARAMETERS, st.sampled_from(["next", '"next"', '"last NEXT"', '"ne\\xt"']))
 def test_header_link_of_the_grammar_is_read(other: str, text_before: str, text_after: str, rel: str) -> None:
     link = f"<{URL}?page=9>{other}; rel=prev , <{URL}?page=2>{text_before};Rel={rel}{text_after}"
-    following = ByLink().following(Asked(URL), reply([1], Link=link))
+    following = LinkPagination().next_request(PageRequest(URL), reply([1], Link=link))
     assert following is not None
     assert following.url == f"{URL}?page=2"
 
@@ -85,10 +85,10 @@ def test_a_next_link_keeps_the_credentials_that_its_caller_asked_with_or_keeps()
     following = f"{URL}?token=b&sig=c"
     answer = reply([1], Link=f"<{following}>; rel=next")
     for pagination, request in (
-        (ByLink(keep=("token", "sig")), Asked(URL)),
-        (ByLink(), Asked(f"{URL}?sig=a&token=")),
+        (LinkPagination(keep=("token", "sig")), PageRequest(URL)),
+        (LinkPagination(), PageRequest(f"{URL}?sig=a&token=")),
     ):
-        next_request = pagination.following(request, answer)
+        next_request = pagination.next_request(request, answer)
         assert next_request is not None
         assert next_request.url == following
 
@@ -112,10 +112,10 @@ def test_a_list_that_goes_on_elsewhere_has_not_ended(elsewhere: str) -> None:
     """V9: the credential is not told to another host, and nobody takes the list for whole."""
     if len(elsewhere) < 4096:  # a longer one is no link
         with pytest.raises(NextPageHostError) as error:
-            ByLink().following(Asked(URL), reply([1], Link=f"<{elsewhere}>; rel=next"))
+            LinkPagination().next_request(PageRequest(URL), reply([1], Link=f"<{elsewhere}>; rel=next"))
         assert "evil" not in str(error.value), "what a stranger wrote is not repeated"
     with pytest.raises(NextPageHostError):
-        ByLink(next="next").following(Asked(URL), reply({"next": elsewhere}))
+        LinkPagination(next="next").next_request(PageRequest(URL), reply({"next": elsewhere}))
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_a_list_that_goes_on_elsewhere_has_not_ended(elsewhere: str) -> None:
     ],
 )
 def test_a_link_in_the_answer(link: object, following: str | type[NextPageError] | None) -> None:
-    pagination = ByLink(next="links", items="items")
-    next_request = outcome(lambda: pagination.following(Asked(URL), reply({"links": link})))
-    assert (next_request.url if isinstance(next_request, Asked) else next_request) == following
+    pagination = LinkPagination(next="links", items="items")
+    next_request = outcome(lambda: pagination.next_request(PageRequest(URL), reply({"links": link})))
+    assert (next_request.url if isinstance(next_request, PageRequest) else next_request) == following
 
 
 @pytest.mark.parametrize(
@@ -150,60 +150,66 @@ def test_a_link_in_the_answer(link: object, following: str | type[NextPageError]
     ],
 )
 def test_a_cursor(cursor: object, expected: str | type[NextPageError] | None) -> None:
-    pagination = ByCursor(items="results", cursor="paging.next.after", param="after")
+    pagination = CursorPagination(items="results", cursor="paging.next.after", param="after")
     answer = reply({"results": [1, 2], "paging": {"next": {"after": cursor}}})
-    next_request = outcome(lambda: pagination.following(Asked(URL, {"limit": "2"}), answer))
-    assert (next_request.params.get("after") if isinstance(next_request, Asked) else next_request) == expected
-    assert pagination.found(answer) == [1, 2]
+    next_request = outcome(lambda: pagination.next_request(PageRequest(URL, {"limit": "2"}), answer))
+    assert (
+        next_request.params.get("after") if isinstance(next_request, PageRequest) else next_request
+    ) == expected
+    assert pagination.page_items(answer) == [1, 2]
 
 
 def test_the_last_id() -> None:
-    pagination = ByLast(items="data")
-    next_request = pagination.following(
-        Asked(URL), reply({"data": [{"id": "a"}, {"id": "b"}], "has_more": True})
+    pagination = LastIdPagination(items="data")
+    next_request = pagination.next_request(
+        PageRequest(URL), reply({"data": [{"id": "a"}, {"id": "b"}], "has_more": True})
     )
-    assert next_request == Asked(URL, {"starting_after": "b"})
+    assert next_request == PageRequest(URL, {"starting_after": "b"})
     for last in ({"data": [{"id": "b"}], "has_more": False}, {"data": [], "has_more": False}):
-        assert pagination.following(Asked(URL), reply(last)) is None
+        assert pagination.next_request(PageRequest(URL), reply(last)) is None
     odd: list[dict[str, Any]] = [{"data": [{"id": "b"}], "has_more": "yes"}, {"data": [], "has_more": True}]
     for cut in (*odd, {"data": [{}], "has_more": True}, {"data": [{"id": "b"}], "more": True}, {}, None):
-        assert outcome(lambda cut=cut: pagination.following(Asked(URL), reply(cut))) is NextPageError
+        assert outcome(lambda cut=cut: pagination.next_request(PageRequest(URL), reply(cut))) is NextPageError
 
 
 def test_an_offset() -> None:
-    pagination = ByOffset(items="results", total="paging.total")
+    pagination = OffsetPagination(items="results", total="paging.total")
     page = {"results": [1, 2], "paging": {"total": 5}}
-    assert pagination.following(Asked(URL), reply(page)) == Asked(URL, {"offset": "2"})
-    assert pagination.following(Asked(URL, {"offset": "2"}), reply(page)) == Asked(URL, {"offset": "4"})
-    assert pagination.following(Asked(URL, {"offset": "3"}), reply(page)) is None
-    assert pagination.following(Asked(URL), reply({"results": [1], "paging": {"total": "1"}})) is None
-    assert pagination.following(Asked(URL), reply({"results": [1]})) == Asked(URL, {"offset": "1"}), (
-        "no total"
+    assert pagination.next_request(PageRequest(URL), reply(page)) == PageRequest(URL, {"offset": "2"})
+    assert pagination.next_request(PageRequest(URL, {"offset": "2"}), reply(page)) == PageRequest(
+        URL, {"offset": "4"}
     )
-    assert pagination.following(Asked(URL, {"offset": "5"}), reply({**page, "results": []})) is None
+    assert pagination.next_request(PageRequest(URL, {"offset": "3"}), reply(page)) is None
+    assert (
+        pagination.next_request(PageRequest(URL), reply({"results": [1], "paging": {"total": "1"}})) is None
+    )
+    assert pagination.next_request(PageRequest(URL), reply({"results": [1]})) == PageRequest(
+        URL, {"offset": "1"}
+    ), "no total"
+    assert pagination.next_request(PageRequest(URL, {"offset": "5"}), reply({**page, "results": []})) is None
     for request, answer in (
-        *((Asked(URL), {"results": [], "paging": {"total": total}}) for total in (5, None, -1, "all")),
-        (Asked(URL, {"offset": "-1"}), page),
+        *((PageRequest(URL), {"results": [], "paging": {"total": total}}) for total in (5, None, -1, "all")),
+        (PageRequest(URL, {"offset": "-1"}), page),
     ):
-        assert outcome(lambda a=request, b=answer: pagination.following(a, reply(b))) is NextPageError
-    bare = ByOffset()
-    assert bare.following(Asked(URL), reply([1, 2, 3])) == Asked(URL, {"offset": "3"})
-    assert bare.following(Asked(URL, {"offset": "3"}), reply([])) is None
+        assert outcome(lambda a=request, b=answer: pagination.next_request(a, reply(b))) is NextPageError
+    bare = OffsetPagination()
+    assert bare.next_request(PageRequest(URL), reply([1, 2, 3])) == PageRequest(URL, {"offset": "3"})
+    assert bare.next_request(PageRequest(URL, {"offset": "3"}), reply([])) is None
 
 
 def test_page_info() -> None:
-    pagination = ByPageInfo(items="data.orders.nodes", page_info="data.orders.pageInfo")
+    pagination = PageInfoPagination(items="data.orders.nodes", page_info="data.orders.pageInfo")
 
     def page(**info: Any) -> RawResponse:
         return reply({"data": {"orders": {"nodes": [1], "pageInfo": info}}})
 
-    request = Asked(URL, variables={"first": 50})
-    next_request = pagination.following(request, page(hasNextPage=True, endCursor="c"))
-    assert next_request == Asked(URL, variables={"first": 50, "after": "c"})
-    assert pagination.following(request, page(hasNextPage=False, endCursor="c")) is None
+    request = PageRequest(URL, variables={"first": 50})
+    next_request = pagination.next_request(request, page(hasNextPage=True, endCursor="c"))
+    assert next_request == PageRequest(URL, variables={"first": 50, "after": "c"})
+    assert pagination.next_request(request, page(hasNextPage=False, endCursor="c")) is None
     for cut in (page(hasNextPage=True), page(), reply("no object")):
-        assert outcome(lambda cut=cut: pagination.following(request, cut)) is NextPageError
-    assert pagination.found(page()) == [1]
+        assert outcome(lambda cut=cut: pagination.next_request(request, cut)) is NextPageError
+    assert pagination.page_items(page()) == [1]
 
 
 @pytest.mark.parametrize(
@@ -214,14 +220,18 @@ def test_page_info() -> None:
     ],
 )
 def test_an_answer_without_a_list_is_no_empty_page(answer: RawResponse) -> None:
-    for pagination in (ByLink(items="items"), ByOffset(items="items", total="total"), ByLast(items="items")):
-        assert outcome(lambda pagination=pagination: pagination.found(answer)) is NextPageError
-        assert pagination.found(RawResponse(204)) == (), "no content"
+    for pagination in (
+        LinkPagination(items="items"),
+        OffsetPagination(items="items", total="total"),
+        LastIdPagination(items="items"),
+    ):
+        assert outcome(lambda pagination=pagination: pagination.page_items(answer)) is NextPageError
+        assert pagination.page_items(RawResponse(204)) == (), "no content"
 
 
 def test_the_kind_says_which() -> None:
-    adapter: TypeAdapter[Any] = TypeAdapter(Pages)
-    assert isinstance(adapter.validate_python({"kind": "offset"}), ByOffset)
+    adapter: TypeAdapter[Any] = TypeAdapter(PaginationConfig)
+    assert isinstance(adapter.validate_python({"kind": "offset"}), OffsetPagination)
     for wrong in ({}, {"kind": "other"}, {"kind": "cursor"}, {"kind": "link", "more": "x"}):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)

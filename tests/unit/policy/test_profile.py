@@ -83,7 +83,7 @@ def test_facts_of_built_in_profiles(
     replay = profile.replay
     assert (profile.strategy, profile.ttl_default_s, profile.rotates) == (strategy, ttl_s, rotates)
     assert (replay.policy, replay.grace_s) == (policy, grace_s) if replay else policy is None
-    assert (profile.replay_at_expiry, profile.refreshes) == (at_expiry, refreshes)
+    assert (profile.replay_at_expiry, profile.is_refreshable) == (at_expiry, refreshes)
 
 
 def test_every_built_in_profile_and_variant_is_in_the_table() -> None:
@@ -97,8 +97,8 @@ def test_mercado_libre_and_shopify_follow_the_defaults_page() -> None:
     meli, online = PROFILES["mercadolibre"], PROFILES["shopify"].variant("online")
     assert (meli.windows.lead_s, meli.windows.buffer_s, meli.windows.critical_s) == (1800, 600, 300)
     assert (online.windows.lead_s, online.windows.buffer_s, online.windows.critical_s) == (3600, 900, 600)
-    assert (meli.rate.limit, meli.rate.per_s, meli.rate.scope) == (100, 60, "app")
-    assert (online.rate.limit, online.rate.per_s, online.rate.scope) == (40, 60, "app_and_account")
+    assert (meli.rate.limit, meli.rate.window_s, meli.rate.scope) == (100, 60, "app")
+    assert (online.rate.limit, online.rate.window_s, online.rate.scope) == (40, 60, "app_and_account")
     assert PROFILES["generic_oauth2"].rate.limit == 60
     assert meli.backoff_factor == 1.5
     assert meli.errors.fatal == ("invalid_grant", "expired_token", "access_denied")
@@ -215,7 +215,7 @@ def test_a_users_file_joins_and_overrides(tmp_path: Path) -> None:
     stripe = (ROOT / "src/fairlead/policy/providers/stripe.toml").read_text()
     _write(tmp_path, "stripe.toml", stripe.replace('title = "Stripe"', 'title = "Our Stripe"'))
     profiles = load_profiles([tmp_path])
-    assert profiles["acme"].refreshes
+    assert profiles["acme"].is_refreshable
     assert profiles["stripe"].title == "Our Stripe"
     assert list(profiles) == sorted(profiles)
 
@@ -293,7 +293,7 @@ def test_a_large_or_deep_file_is_a_problem_and_no_crash(tmp_path: Path) -> None:
     _write(tmp_path, "acme.toml", "#" * 300_000)
     _write(tmp_path, "deep.toml", "a = " + "[" * 100_000)
     _, problems = inspect_profiles([tmp_path])
-    assert ["larger" in problems[0].what, "not TOML" in problems[1].what] == [True, True]
+    assert ["larger" in problems[0].message, "not TOML" in problems[1].message] == [True, True]
 
 
 NAMES_V8 = [

@@ -26,7 +26,7 @@ IN_FLIGHT = {"netsuite": 5, "xero": 5}
 @pytest.mark.parametrize(("provider", "api", "units", "window_s"), PUBLISHED)
 def test_no_window_of_a_vendor_is_overfilled(provider: str, api: str, units: float, window_s: float) -> None:
     """A bucket lets its capacity through, and what comes back meanwhile; the least of them counts."""
-    limits = PROFILES[provider].limits.of(api)
+    limits = PROFILES[provider].limits.for_api(api)
     buckets = [limit.bucket(name, name) for name, limit in limits.items()]
     passed = min(bucket.capacity + bucket.per_s * window_s for bucket in buckets)
     assert passed <= units
@@ -40,12 +40,12 @@ def test_calls_in_flight_are_counted_where_the_vendor_does() -> None:
 
 def test_no_two_calls_to_qwen_share_a_second() -> None:
     """It counts a sixtieth of the minute within each second."""
-    (limit,) = PROFILES["qwen"].limits.of("rest").values()
+    (limit,) = PROFILES["qwen"].limits.for_api("rest").values()
     bucket = limit.bucket("requests", "requests")
     assert (bucket.capacity, bucket.per_s <= 1) == (1, True)
 
 
 def test_a_batch_of_quickbooks_is_a_request_too_and_has_an_address() -> None:
     quickbooks = PROFILES["quickbooks"]
-    assert set(quickbooks.limits.of("batch")) == {"batch", *quickbooks.limits.of("rest")}
+    assert set(quickbooks.limits.for_api("batch")) == {"batch", *quickbooks.limits.for_api("rest")}
     assert quickbooks.api_url("batch", {"realm": "913"}) == "https://quickbooks.api.intuit.com/v3/company/913"

@@ -9,7 +9,7 @@ from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.connection_calls import call_settings_of
 from fairlead.policy.providers.connection_limits import ConnectionLimits, limits_of
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.providers.setting_text import settings_of_text
+from fairlead.policy.providers.setting_text import parse_settings
 
 WRITTEN = {
     "concurrency_limit": "5",
@@ -28,7 +28,7 @@ WRITTEN = {
 
 def test_every_setting_of_the_gate_can_be_written_in_words() -> None:
     assert WRITTEN.keys() == ConnectionLimits.model_fields.keys()
-    limits = limits_of(settings_of_text(WRITTEN), tenant="acme", provider="shopify")
+    limits = limits_of(parse_settings(WRITTEN), tenant="acme", provider="shopify")
     assert (limits.concurrency_limit, limits.observe, limits.max_wait_s) == (5, True, 60.5)
     assert (limits.degraded_mode, limits.minimum_slots) == ("closed", {1: 2})
     assert limits.calls["requests"].limit == 50
@@ -48,7 +48,7 @@ def test_every_setting_of_failed_calls_can_be_written_in_words() -> None:
         "hosts": '["files.example.com"]',
     }
     assert written.keys() == CallSettings.model_fields.keys()
-    settings = call_settings_of(load_profiles()["shopify"], settings_of_text(written), tenant="acme")
+    settings = call_settings_of(load_profiles()["shopify"], parse_settings(written), tenant="acme")
     assert (settings.strategy, settings.max_retries, settings.max_delay_s) == ("linear", 5, 9.5)
     assert settings.patterns[0].patterns == ("busy",)
     assert (settings.deadline_s, settings.inline_wait_s, settings.hosts) == (
@@ -60,7 +60,7 @@ def test_every_setting_of_failed_calls_can_be_written_in_words() -> None:
 
 
 def test_unknown_setting_stays_text() -> None:
-    assert settings_of_text({"subject": "007", "note": "true", "scopes": "a.read, b.write c"}) == {
+    assert parse_settings({"subject": "007", "note": "true", "scopes": "a.read, b.write c"}) == {
         "subject": "007",
         "note": "true",
         "scopes": ["a.read", "b.write", "c"],
@@ -84,12 +84,12 @@ def test_unknown_setting_stays_text() -> None:
 )
 def test_invalid_setting_text_is_refused_with_a_hint(name: str, text: str, hint: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        settings_of_text({name: text})
+        parse_settings({name: text})
     assert name in refused.value.message
     assert refused.value.hint.startswith(hint)
 
 
 def test_a_secret_that_was_written_there_by_mistake_is_not_repeated() -> None:
     with pytest.raises(InvalidInputError) as refused:
-        settings_of_text({"concurrency_limit": "sk_live_1234"})
+        parse_settings({"concurrency_limit": "sk_live_1234"})
     assert "sk_live" not in str(refused.value)

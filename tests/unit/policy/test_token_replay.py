@@ -224,7 +224,7 @@ def test_every_profile_that_refreshes_gets_a_decision() -> None:
     for base in load_profiles().values():
         for profile in (base, *(base.variant(name) for name in base.variants)):
             if profile.replay is None:
-                assert not profile.refreshes
+                assert not profile.is_refreshable
                 continue
             decision = replay_decision(
                 profile.replay.policy,

@@ -28,16 +28,16 @@ def bulk_order(
         InvalidInputError: fairlead does not know bulk operations of this provider.
     """
     bulk = profile.limits.bulk
-    if bulk is None or bulk.way is None:
+    if bulk is None or bulk.protocol is None:
         raise InvalidInputError(
             "the provider's profile does not say how bulk operations are started",
             tenant=connection.key.tenant,
             provider=connection.key.provider,
             hint="start them yourself inside `fl.bulk`" if bulk else "page through the list instead",
         )
-    protocol = BULK_PROTOCOLS[bulk.way]
+    protocol = BULK_PROTOCOLS[bulk.protocol]
     endpoint_version = profile.endpoint_values(connection.endpoint).get("api_version", bulk.api_version)
-    version = endpoint_version if bulk.at(endpoint_version) else bulk.api_version
+    version = endpoint_version if bulk.for_version(endpoint_version) else bulk.api_version
     kind = protocol.kind_of(text)
     settings = call_settings_of(profile, connection.settings, tenant=connection.key.tenant)
     return BulkOrder(
@@ -45,7 +45,7 @@ def bulk_order(
         protocol,
         kind,
         version,
-        bulk.again_s,
+        bulk.retry_after_s,
         text,
         variables,
         token,

@@ -40,7 +40,7 @@ from fairlead.policy.calls.soap_request import SoapVersion, Xml, envelope, soap_
 from fairlead.policy.jobs.job import check_delay
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import DEADLINE_S
-from fairlead.policy.providers.pagination import Asked, Pages
+from fairlead.policy.providers.pagination import PageRequest, PaginationConfig
 from fairlead.policy.providers.profile import Profile
 
 T = TypeVar("T")
@@ -200,7 +200,7 @@ class Client:
         A running operation with the same text is adopted (`operation.adopted`), so a process that died during
         one can be replaced.
 
-        A job does not wait long. Let BulkStillRunningError pass: the job runs again in `again_s` (30 s) with
+        A job does not wait long. Let BulkStillRunningError pass: the job runs again after `retry_after_s` (30 s) with
         the same slot, without using up an attempt. The same holds for BulkLimitReachedError.
 
         Args:
@@ -236,7 +236,7 @@ class Client:
         path: str,
         *,
         items: str | None = None,
-        pages: Pages | Mapping[str, Any] | None = None,
+        pages: PaginationConfig | Mapping[str, Any] | None = None,
         query: str | None = None,
         variables: Mapping[str, Any] | None = None,
         cursor: Mapping[str, Any] | None = None,
@@ -266,7 +266,7 @@ class Client:
         api = options.get("api") or ("graphql" if query is not None else None)
         start_times: list[float] = []  # of the first page: its time includes reading the connection
 
-        async def fetch(page: Asked) -> CallResult:
+        async def fetch(page: PageRequest) -> CallResult:
             page_options: CallOptions = {**options, "params": page.params}
             if query is not None:
                 page_options = graphql_options(query, page.variables, page_options)
@@ -275,15 +275,15 @@ class Client:
             call = await self._build_call(method, page.url, page_options, started_mono=started_mono)
             return await self._pipeline.send(call)
 
-        async def begin(cursor: Cursor | None) -> tuple[AsyncIterator[Page], Asked]:
+        async def begin(cursor: Cursor | None) -> tuple[AsyncIterator[Page], PageRequest]:
             start_times.append(self._pipeline.now_mono())
             connection = await self._pipeline.connection(self._key, options.get("deadline_s"))
             profile = self._profile(connection.key.provider, connection.variant)
             url = full_url(self._base(connection, path, api), path, None)
-            first = request_of(cursor, self._key) if cursor else Asked(url, params, dict(variables or {}))
+            at = request_of(cursor, self._key) if cursor else PageRequest(url, params, dict(variables or {}))
             by_api = self._pipeline.config_for(connection).settings.pages
             table = resolve_pagination(pages, by_api, profile, api or profile.limits.api, items, self._key)
-            return self._pipeline.pages(self._key, fetch, table, first), first
+            return self._pipeline.pages(self._key, fetch, table, at), at
 
         def bookmark() -> Bookmark | None:
             if (job := current_job.get()) is None or pagination != "requeue_job":

@@ -16,7 +16,7 @@ from fairlead.app.client.paginator import Pagination
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InvalidInputError
 from fairlead.policy.limits.limit import MAX_CLASSES, MAX_LEASE_S
-from fairlead.policy.providers.pagination import Asked, Pages
+from fairlead.policy.providers.pagination import PageRequest, PaginationConfig
 from fairlead.policy.text.names import shown
 
 CLASSES: Mapping[str, int] = {"real-time": 1, "scheduled": 2, "batch": 3}
@@ -105,7 +105,7 @@ _KINDS: Mapping[str, Kind] = {
 _OPERATION_NAME = re.compile(r"\b(?:query|mutation|subscription)\s+([A-Za-z_][A-Za-z0-9_]{0,63})")
 _VALUES = re.compile(r'"[^"]*"|[0-9]+')
 _PAGINATIONS = get_args(Pagination)
-_PAGES_TYPES = (Mapping, *get_args(get_args(Pages)[0]))
+_PAGES_TYPES = (Mapping, *get_args(get_args(PaginationConfig)[0]))
 _ELSEWHERE = {
     "timeout": "give `deadline_s`: it is for all of the call, token, waits and retries",
     "files": "give the body as `content`, with its Content-Type among the headers",
@@ -197,7 +197,7 @@ def check_list(path: object, pages: object, cursor: object, pagination: object, 
         raise _wrong(message, 'use for example {"kind": "link"}', key)
 
 
-def request_of(cursor: object, key: ConnectionKey) -> Asked:
+def request_of(cursor: object, key: ConnectionKey) -> PageRequest:
     """Return the request in *cursor*, which is one of an earlier Paginator.
 
     Raises:
@@ -206,7 +206,7 @@ def request_of(cursor: object, key: ConnectionKey) -> Asked:
     fields = cursor if isinstance(cursor, Mapping) else {}
     url, params, variables = fields.get("url"), fields.get("params") or {}, fields.get("variables") or {}
     if isinstance(url, str) and isinstance(params, Mapping) and isinstance(variables, Mapping):
-        return Asked(url, params, variables)
+        return PageRequest(url, params, variables)
     raise _wrong("cursor is not one of a Paginator", "give `paginator.cursor` unchanged, or None", key)
 
 

@@ -9,20 +9,20 @@ from pydantic import TypeAdapter, ValidationError
 
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InvalidInputError
-from fairlead.policy.providers.pagination import Pages
+from fairlead.policy.providers.pagination import PaginationConfig
 from fairlead.policy.providers.profile import Profile
 
-_PAGES: TypeAdapter[Pages] = TypeAdapter(Pages)
+_PAGES: TypeAdapter[PaginationConfig] = TypeAdapter(PaginationConfig)
 
 
 def resolve_pagination(
-    pages: Pages | Mapping[str, Any] | None,
-    by_api: Mapping[str, Pages],
+    pages: PaginationConfig | Mapping[str, Any] | None,
+    by_api: Mapping[str, PaginationConfig],
     profile: Profile,
     api: str,
     items: str | None,
     key: ConnectionKey,
-) -> Pages:
+) -> PaginationConfig:
     """Return the pagination of *api*.
 
     Args:
@@ -34,7 +34,7 @@ def resolve_pagination(
     Raises:
         InvalidInputError: There is none, or it is not valid.
     """
-    table: Pages | Mapping[str, Any] | None = pages or by_api.get(api)
+    table: PaginationConfig | Mapping[str, Any] | None = pages or by_api.get(api)
     if table is None and api in profile.apis:
         table = profile.apis[api].pages
     if table is None:

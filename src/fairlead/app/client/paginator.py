@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from fairlead.engine.calls.pages import Page, PageFailedError
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.errors import DeadlineExceededError
-from fairlead.policy.providers.pagination import Asked
+from fairlead.policy.providers.pagination import PageRequest
 
 Cursor = Mapping[str, Any]
-Begin = Callable[["Cursor | None"], Awaitable[tuple[AsyncIterator[Page], Asked]]]
+Begin = Callable[["Cursor | None"], Awaitable[tuple[AsyncIterator[Page], PageRequest]]]
 """Returns the pages from a cursor, or from the first, and the first request."""
 Pagination = Literal["graceful_termination", "requeue_job"]
 """What happens to a list if a page fails."""
@@ -88,7 +88,7 @@ class Paginator:
         self._begin = begin
         self._from = cursor
         self._bookmark = bookmark
-        self._at: Asked | None = None
+        self._at: PageRequest | None = None
         self.partial = False
         self.is_resumed = False
         """True if an earlier run of the job processed a part of the list, which is not returned again."""
@@ -123,7 +123,7 @@ class Paginator:
                 if page.incomplete is not None:
                     self.partial, self.error = True, self.error or page.incomplete
                 yield list(page.items)
-                self._at = page.following
+                self._at = page.next_request
                 if bookmark is not None:
                     bookmark.store(self.cursor)
                     progressed = True

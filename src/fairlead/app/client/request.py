@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from fairlead.app.client.options import CallOptions, Params, bodies_in
 from fairlead.errors import InvalidInputError
-from fairlead.policy.providers.origin import is_address
+from fairlead.policy.providers.origin import is_callable_url
 from fairlead.policy.providers.profile_parts import CredentialHeader
 from fairlead.policy.text.names import shown
 
@@ -30,7 +30,7 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
         raise InvalidInputError("the provider's profile has no URL of its API", hint=hint)
     else:
         url = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
-    if not is_address(url):
+    if not is_callable_url(url):
         raise InvalidInputError("the URL of the call is not valid", hint="give a path such as /items")
     if not params:
         return url

@@ -16,7 +16,7 @@ from fairlead.cli.kit.output import Record, record_of
 from fairlead.cli.kit.secret_input import SecretSources, read_secrets
 from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import InvalidInputError
-from fairlead.policy.providers.setting_text import settings_of_text
+from fairlead.policy.providers.setting_text import parse_settings
 
 if TYPE_CHECKING:
     from fairlead.assembly.runtime import Runtime
@@ -67,7 +67,7 @@ def add(  # noqa: PLR0913 - one parameter an option
         key_id=key_id,
         scope=scope,
         endpoint=parse_pairs(endpoint, "--endpoint"),
-        settings=settings_of_text(parse_pairs(setting, "--setting")) or None,
+        settings=parse_settings(parse_pairs(setting, "--setting")) or None,
         expires_in_s=expires_in,
         **secrets,
     )
@@ -116,4 +116,4 @@ def _required_secret(call: Invocation, provider: str, variant: str | None) -> st
         return None if AppRegistry(settings).app(provider, "").private_key else "private_key"
     if profile.strategy == "static_key":
         return "api_key"
-    return "refresh_token" if profile.refreshes else "access_token"
+    return "refresh_token" if profile.is_refreshable else "access_token"

@@ -14,7 +14,7 @@ from fairlead.cli.kit.names import Account, Provider, Tenant, connection_key, pa
 from fairlead.cli.kit.output import Record
 from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.connection_calls import describe_settings
-from fairlead.policy.providers.setting_text import settings_of_text
+from fairlead.policy.providers.setting_text import parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ def set_settings(
     Each process applies them within 5 s, and keeps its counts.
     """
     key = connection_key(tenant, provider, account)
-    settings = settings_of_text(parse_pairs(setting, "--setting"))
+    settings = parse_settings(parse_pairs(setting, "--setting"))
     if not settings and not unset:
         raise InvalidInputError("no setting is named", hint="give --setting NAME=VALUE, or --unset NAME")
 

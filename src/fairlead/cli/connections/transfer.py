@@ -29,7 +29,7 @@ from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import parse_pairs
 from fairlead.cli.kit.output import Record, fields_of, json_text
 from fairlead.errors import CredentialUnreadableError, InvalidInputError, ProviderNotFoundError
-from fairlead.policy.providers.setting_text import settings_of_text
+from fairlead.policy.providers.setting_text import parse_settings
 from fairlead.policy.text.redact import redact
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _read_entry(
 def _read_settings(row: Row) -> Row:
     """Parse the settings of a CSV row: all cells are text."""
     settings = row.get("settings")
-    return row if not isinstance(settings, Mapping) else {**row, "settings": settings_of_text(settings)}
+    return row if not isinstance(settings, Mapping) else {**row, "settings": parse_settings(settings)}
 
 
 def _name(numbered: tuple[int, Row]) -> Record:

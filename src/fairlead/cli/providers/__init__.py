@@ -79,7 +79,7 @@ def validate(
         profiles, problems = inspect_profiles([folder] if folder else [])
         valid = len(profiles)
     rows = [
-        {"file": problem.file, "path": problem.path, "problem": problem.what, "hint": problem.hint}
+        {"file": problem.file, "path": problem.path, "problem": problem.message, "hint": problem.hint}
         for problem in problems
     ]
     call.out.rows(rows, ("file", "path", "problem", "hint"), none=f"{valid} profile(s), nothing wrong")
@@ -143,7 +143,7 @@ def _row(profile: Profile) -> Record:
         "title": profile.title,
         "strategy": profile.strategy,
         "ttl_s": profile.ttl_default_s,
-        "refreshes": profile.refreshes,
+        "refreshes": profile.is_refreshable,
         "rotates": profile.rotates,
         "replay": profile.replay.policy if profile.replay else None,
         "replay_at_expiry": profile.replay_at_expiry,
@@ -154,8 +154,6 @@ def _row(profile: Profile) -> Record:
 def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
     app_of = call.config().settings.providers.get(profile.name)
     tables = profile.model_dump(mode="json", exclude_none=True, exclude={"variants", "name", "title"})
-    if not call.out.as_json and "rate" in tables:  # a column named per_s shows a rate, this is a duration
-        tables["rate"]["window_s"] = tables["rate"].pop("per_s")
     return {
         "name": profile.label,
         "title": profile.title,

@@ -118,7 +118,7 @@ class BulkRun:
                 polls, base_s=_POLL_BASE_S, cap_s=_POLL_CAP_S, jitter=Jitter.EQUAL, draw=self._runs.draw()
             )
             if not self._may_wait(delay_s):
-                raise self._unfinished(self._order.again_s)
+                raise self._unfinished(self._order.retry_after_s)
             if self._runs.clock.monotonic() + delay_s > self._ends_mono:
                 raise self._unfinished(delay_s)
             await self._runs.clock.sleep(delay_s)
@@ -226,13 +226,13 @@ class BulkRun:
 
     # ---- errors --------------------------------------------------------------------------------
 
-    def _unfinished(self, again_s: float) -> BulkStillRunningError:
+    def _unfinished(self, retry_after_s: float) -> BulkStillRunningError:
         key, many = self._order.key, f", {self.count} objects so far" if self.count else ""
         return BulkStillRunningError(
             f"the bulk operation {safe_text(self.id, 200)} runs still{many}",
             tenant=key.tenant,
             provider=key.provider,
-            retry_after_s=again_s,
+            retry_after_s=retry_after_s,
         )
 
     def _failed(self, message: str, state: BulkStatus) -> CallFailedError:
@@ -370,7 +370,7 @@ def _busy(order: BulkOrder, code: str | None) -> BulkLimitReachedError:
         "a bulk operation that is not this one runs at the vendor",
         tenant=order.key.tenant,
         provider=order.key.provider,
-        retry_after_s=order.again_s,
+        retry_after_s=order.retry_after_s,
         reason=code,
     )
 

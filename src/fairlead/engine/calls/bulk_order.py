@@ -19,7 +19,7 @@ class BulkOrder:
     """A bulk operation to run.
 
     Attributes:
-        again_s: How long a job is rescheduled for if it finds the operation running.
+        retry_after_s: How long a job is rescheduled for if it finds the operation running.
         inline_wait_s: The longest wait inside a job.
     """
 
@@ -27,7 +27,7 @@ class BulkOrder:
     protocol: BulkProtocol
     kind: str
     version: str
-    again_s: float
+    retry_after_s: float
     text: str = field(repr=False)
     variables: Mapping[str, Any] = field(default_factory=dict, repr=False)
     token: str | None = None

@@ -27,7 +27,7 @@ from fairlead.policy.failures.hint import clamp_hint
 from fairlead.policy.failures.process_health import HINTS, is_own_fault
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import CallSettings
-from fairlead.policy.providers.origin import Origins
+from fairlead.policy.providers.origin import AllowedOrigins
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.reasons import call_reasons
 from fairlead.policy.tokens.token import PublicToken
@@ -47,7 +47,7 @@ class CallConfig:
     rules: Rules
     profile: Profile
     settings: CallSettings
-    origins: Origins
+    origins: AllowedOrigins
     _bases: dict[str | None, str] = field(default_factory=dict)
 
     def base(self, connection: Connection, api: str | None) -> str:

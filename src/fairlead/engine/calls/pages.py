@@ -27,13 +27,13 @@ from fairlead.errors import (
 from fairlead.policy.calls.classify.verdict import Result
 from fairlead.policy.calls.deadline import buffer_s, has_time
 from fairlead.policy.failures.backoff import Jitter, backoff_s
-from fairlead.policy.providers.pagination import Asked, NextPageError, Pages
+from fairlead.policy.providers.pagination import NextPageError, PageRequest, PaginationConfig
 
 RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
 """Retries of each page. A wait longer than CAP_S ends the list with the pages so far. Spec: DEFAULTS §2."""
 MOST_PAGES = 10_000
 
-Fetch = Callable[[Asked], Awaitable[CallResult]]
+Fetch = Callable[[PageRequest], Awaitable[CallResult]]
 """Requests one page."""
 
 
@@ -46,7 +46,7 @@ class Page:
     """
 
     items: Sequence[Any]
-    following: Asked | None
+    next_request: PageRequest | None
     incomplete: CallFailedError | None = None
 
 
@@ -65,7 +65,7 @@ def time_of(job: JobContext | None) -> Callable[[float], bool]:
 class PageFailedError(Exception):
     """A page failed; *at* is the request that continues the list there, *cause* the reason."""
 
-    def __init__(self, at: Asked, cause: FairleadError) -> None:
+    def __init__(self, at: PageRequest, cause: FairleadError) -> None:
         super().__init__(str(cause))
         self.at = at
         self.cause = cause
@@ -74,8 +74,8 @@ class PageFailedError(Exception):
 async def pages(
     key: ConnectionKey,
     fetch: Fetch,
-    pagination: Pages,
-    first: Asked,
+    pagination: PaginationConfig,
+    first: PageRequest,
     *,
     clock: Clock,
     draw: Draw,
@@ -90,7 +90,7 @@ async def pages(
         PageFailedError: A page failed for good.
         InvalidInputError: The pages lead in a circle.
     """
-    request: Asked | None = first
+    request: PageRequest | None = first
     requests: set[tuple[str, str]] = set()
     while request is not None:
         mark = (
@@ -107,18 +107,18 @@ async def pages(
         result = await _fetch_with_retries(fetch, request, clock, draw, may_wait)
         items: Sequence[Any] | None = None
         try:
-            items = pagination.found(result.raw_response)
-            following = pagination.following(request, result.raw_response)
+            items = pagination.page_items(result.raw_response)
+            next_request = pagination.next_request(request, result.raw_response)
         except NextPageError as error:
             if items is not None:
                 yield Page(items, request)
             raise PageFailedError(request, _not_followed(key, error, result)) from None
-        yield Page(items, following, _incomplete(key, result))
-        request = following
+        yield Page(items, next_request, _incomplete(key, result))
+        request = next_request
 
 
 async def _fetch_with_retries(
-    fetch: Fetch, request: Asked, clock: Clock, draw: Draw, may_wait: Callable[[float], bool]
+    fetch: Fetch, request: PageRequest, clock: Clock, draw: Draw, may_wait: Callable[[float], bool]
 ) -> CallResult:
     attempt = 0
     while True:

@@ -58,7 +58,7 @@ from fairlead.policy.calls.next_step import (
 from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import DEADLINE_S
-from fairlead.policy.providers.pagination import Asked, Pages
+from fairlead.policy.providers.pagination import PageRequest, PaginationConfig
 
 T = TypeVar("T")
 
@@ -169,7 +169,9 @@ class Pipeline:
         config, clock = self.config_for(connection), self._clock
         return await wait_for_items(config, verdict, attempt, started_mono, clock=clock, draw=self._draw)
 
-    def pages(self, key: ConnectionKey, fetch: Fetch, pagination: Pages, first: Asked) -> AsyncIterator[Page]:
+    def pages(
+        self, key: ConnectionKey, fetch: Fetch, pagination: PaginationConfig, first: PageRequest
+    ) -> AsyncIterator[Page]:
         """Yield the pages of a list, see `pages.pages`. A job starts no page for which it has no time."""
         may_wait = time_of(current_job.get())
         return pages(key, fetch, pagination, first, clock=self._clock, draw=self._draw, may_wait=may_wait)

@@ -312,12 +312,12 @@ class BulkAdmitter:
 
 def _busy(request: BulkRequest, bulk: BulkPlan, refused: RefusedError) -> BulkLimitReachedError:
     """Return the error of a full limit. Slots are released early, so it does not wait for the first lease."""
-    again_s = bulk.bulk.again_s
+    retry_after_s = bulk.bulk.retry_after_s
     full = refused.reason == limit_reasons.SLOT.code
     return BulkLimitReachedError(
         f"{bulk.pool.capacity} bulk operation(s) of this shop run already" if full else refused.message,
         tenant=request.key.tenant,
         provider=request.key.provider,
-        retry_after_s=min(again_s, refused.retry_after_s or again_s),
+        retry_after_s=min(retry_after_s, refused.retry_after_s or retry_after_s),
         reason=refused.reason,
     )

@@ -40,7 +40,7 @@ from fairlead.policy.providers.call_settings import INLINE_WAIT_S
 from fairlead.policy.providers.connection_calls import call_settings_of
 from fairlead.policy.providers.connection_limits import ConnectionLimits, limits_of
 from fairlead.policy.providers.profile import Profile
-from fairlead.policy.providers.profile_limits import Bulk, Limits
+from fairlead.policy.providers.profile_limits import BulkConfig, LimitsConfig
 from fairlead.policy.text.names import shown
 
 _MOST = 50_000
@@ -76,7 +76,7 @@ class BulkPlan:
 
     plan: Plan
     pool: PoolLimit
-    bulk: Bulk
+    bulk: BulkConfig
     dialect: str
     observe: bool
 
@@ -152,7 +152,7 @@ class Plans:
                 provider=provider,
                 hint=f"it has: {kinds}",
             )
-        rule = bulk.at(api_version or bulk.api_version)
+        rule = bulk.for_version(api_version or bulk.api_version)
         if rule is None:
             raise InvalidInputError(
                 f"{shown(api_version)} is no API version of this provider",
@@ -162,7 +162,7 @@ class Plans:
             )
         settings = limits_of(connection.settings, tenant=tenant, provider=provider)
         account = connection.account_id or connection.key.account
-        key_parts = ["bulk", provider, connection.client_id, account, *([kind] if rule.apart else [])]
+        key_parts = ["bulk", provider, connection.client_id, account, *([kind] if rule.per_kind else [])]
         pool = PoolLimit(
             "|".join(key_parts),
             settings.bulk_operations or rule.capacity,
@@ -180,7 +180,7 @@ def _have_same_limits(cached: Connection, current: Connection) -> bool:
     return cached.learned_limits == current.learned_limits and cached.learned_slots == current.learned_slots
 
 
-def check_settings(connection: Connection, limits: Limits) -> None:
+def check_settings(connection: Connection, limits: LimitsConfig) -> None:
     """Raise InvalidConfigError if no call could be made with the settings of *connection*.
 
     Call it before they are stored, because afterwards every call would fail.
@@ -210,7 +210,9 @@ def _version(connection: Connection, explicit: bool, since_us: int) -> int:
     return version_of(level, connection.connection_id.int, moment)
 
 
-def _call_plan(connection: Connection, limits: Limits, api: str, host: str, since_us: int = 1) -> CallPlan:
+def _call_plan(
+    connection: Connection, limits: LimitsConfig, api: str, host: str, since_us: int = 1
+) -> CallPlan:
     tenant, provider = connection.key.tenant, connection.key.provider
     settings = limits_of(connection.settings, tenant=tenant, provider=provider)
     account = connection.account_id or connection.key.account
@@ -239,7 +241,7 @@ def _mark(plan: Plan) -> int:
     return int.from_bytes(digest(named).encode()[:8], "big")
 
 
-def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
+def _domain(connection: Connection, limits: LimitsConfig, account: str) -> Domain:
     provider = connection.key.provider
     match limits.domain:
         case "account" if (
@@ -255,7 +257,7 @@ def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
 
 
 def _pool(
-    settings: ConnectionLimits, limits: Limits, key: str, connection: Connection, since_us: int
+    settings: ConnectionLimits, limits: LimitsConfig, key: str, connection: Connection, since_us: int
 ) -> PoolLimit | None:
     capacity = settings.concurrency_limit or limits.slots or settings.tenant_slots
     observed = connection.learned_slots
@@ -278,12 +280,17 @@ def _pool(
 
 
 def _buckets(
-    settings: ConnectionLimits, limits: Limits, api: str, key: str, connection: Connection, since_us: int
+    settings: ConnectionLimits,
+    limits: LimitsConfig,
+    api: str,
+    key: str,
+    connection: Connection,
+    since_us: int,
 ) -> tuple[BucketLimit, ...]:
     merged = limits.model_copy(update={"calls": {**limits.calls, **settings.calls}})
     return tuple(
         _as_observed(limit.bucket(f"{key}|{name}", name), connection, name in settings.calls, since_us)
-        for name, limit in sorted(merged.of(api).items())
+        for name, limit in sorted(merged.for_api(api).items())
     )
 
 

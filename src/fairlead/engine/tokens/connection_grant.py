@@ -16,7 +16,7 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.payload import encode_args
 from fairlead.policy.providers.connection_calls import call_settings_of
 from fairlead.policy.providers.profile import Profile
-from fairlead.policy.providers.setting_names import check_names
+from fairlead.policy.providers.setting_names import check_setting_names
 from fairlead.policy.text.number import number_of
 from fairlead.policy.tokens.parse import TOKEN_TYPE
 
@@ -101,7 +101,7 @@ def check_connection_settings(
         for name, value in settings.items()
     }
     encode_args(as_stored, name="settings", tenant=key.tenant)
-    check_names(new_settings, tenant=key.tenant, provider=key.provider)
+    check_setting_names(new_settings, tenant=key.tenant, provider=key.provider)
     check_settings(Connection(_NO_CONNECTION, key, variant, None, "", {}, settings), profile.limits)
     call_settings_of(profile, settings, tenant=key.tenant)
 

@@ -122,7 +122,7 @@ class Connections:
             grant_digest=grant.digest(),
         )
         context = SealContext(key.tenant, connection_id, key.provider, PAYLOAD_FIELD, generation)
-        refreshable = profile.refreshes and (
+        refreshable = profile.is_refreshable and (
             profile.strategy == "assertion" or grant.refresh_token is not None
         )
         if refreshable:

@@ -65,14 +65,14 @@ class Grants:
         connection = credential.connection
         client_id, host = app.client_id or "-", ""
         address = (url or profile.url("token", connection.endpoint)).partition("://")[2]
-        if profile.host_by("token", connection.endpoint) == "choice":
+        if profile.host_control("token", connection.endpoint) == "connection_domain":
             client_id = f"{client_id} {address}"
-        elif profile.has_hosts("token"):
+        elif profile.has_host_per_connection("token"):
             host = address.partition("/")[0]
         by_account = profile.rate.scope == "app_and_account"
         account = (connection.account_id or str(connection.connection_id)) if by_account else ""
         return EndpointKey(profile.name, client_id, host, account), EndpointLimits(
-            per_s=profile.rate.limit / profile.rate.per_s,
+            per_s=profile.rate.limit / profile.rate.window_s,
             burst=float(profile.rate.limit),
             breaker_failures=self._settings.breaker_failures,
             open_s=self._settings.breaker_open_s,

@@ -15,12 +15,12 @@ from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.engine.tokens.sealed_records import CredentialSecrets
 from fairlead.errors import InvalidConfigError
-from fairlead.policy.providers.profile import Place, Profile
+from fairlead.policy.providers.profile import EndpointName, Profile
 
 
 def check_secret_host(
     profile: Profile,
-    endpoint_name: Place,
+    endpoint_name: EndpointName,
     endpoint: Mapping[str, str],
     app: AppCredential,
     key: ConnectionKey,
@@ -30,7 +30,9 @@ def check_secret_host(
 
     The connection's own *secrets* take precedence over those of *app*.
     """
-    if not _uses_app_secret(profile, app, secrets) or profile.host_by(endpoint_name, endpoint) != "choice":
+    if not _uses_app_secret(profile, app, secrets):
+        return
+    if profile.host_control(endpoint_name, endpoint) != "connection_domain":
         return
     host = urlsplit(profile.url(endpoint_name, endpoint)).hostname
     if host in app.hosts:

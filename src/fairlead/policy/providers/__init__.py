@@ -1,1 +1,1 @@
-"""Vendor profiles as data: one TOML file each, read by fairlead.policy.providers.profile_load (T1)."""
+"""Provider profiles: one TOML file for each provider, the models that check them, and settings of connections."""

@@ -1,4 +1,4 @@
-"""What holds for the calls of one connection: its settings over its provider's profile (K2)."""
+"""The effective call settings and allowed hosts of a connection: its own settings over its profile's. Spec: K2."""
 
 from __future__ import annotations
 
@@ -9,40 +9,53 @@ from pydantic import ValidationError
 
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.call_settings import CallSettings
-from fairlead.policy.providers.origin import Origins, origins_of
+from fairlead.policy.providers.origin import AllowedOrigins, allowed_origins
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.text.names import shown
 
-_HINT = "give it another value, or take it away: `fairlead connections set`"
+_HINT = "change or remove it: `fairlead connections set`"
 
 
 def call_settings_of(profile: Profile, settings: Mapping[str, Any], *, tenant: str) -> CallSettings:
-    """The part of *settings* that is about calls, over ``[client]`` of *profile*.
+    """Return the call settings of a connection: its own over ``[client]`` of its profile.
 
-    InvalidConfigError where it is impossible.
+    Args:
+        profile: The profile of its provider.
+        settings: All settings of the connection; those about other things are ignored.
+        tenant: The tenant, for errors.
+
+    Raises:
+        InvalidConfigError: A setting is not valid.
     """
-    own = {name: settings[name] for name in CallSettings.model_fields if name in settings}
+    connection_settings = {name: settings[name] for name in CallSettings.model_fields if name in settings}
+    profile_settings = profile.client.model_dump(exclude_unset=True)
     try:
-        found = CallSettings.model_validate({**profile.client.model_dump(exclude_unset=True), **own})
+        effective = CallSettings.model_validate({**profile_settings, **connection_settings})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "settings"
-        what = f"{place}: {first['msg'].removeprefix('Value error, ')}"
-        raise _impossible(profile, tenant, what, _HINT) from None
+        path = ".".join(str(part) for part in first["loc"]) or "settings"
+        problem = f"{path}: {first['msg'].removeprefix('Value error, ')}"
+        raise _config_error(profile, tenant, problem, _HINT) from None
     apis = profile.apis.keys() | profile.limits.apis
-    for api in found.pages:
+    for api in effective.pages:
         if api not in apis:
-            known = ", ".join(sorted(apis)) or "none"
-            raise _impossible(profile, tenant, f"pages: there is no API {shown(api)}", f"it has: {known}")
-    return found
+            names = ", ".join(sorted(apis)) or "none"
+            raise _config_error(profile, tenant, f"pages: there is no API {shown(api)}", f"it has: {names}")
+    return effective
 
 
 def describe_settings(
     profile: Profile, settings: Mapping[str, Any], *, tenant: str
 ) -> dict[str, dict[str, Any]]:
-    """For people: each setting of calls with its value, and from which level it has it. Patterns by name."""
-    found = call_settings_of(profile, settings, tenant=tenant)
-    values = {**found.model_dump(mode="json"), "patterns": [pattern.name for pattern in found.patterns]}
+    """Return the effective call settings by name, each with ``value`` and ``from``, for display.
+
+    ``from`` is ``connection``, ``profile`` or ``default``. Patterns are shown by their names.
+    """
+    effective = call_settings_of(profile, settings, tenant=tenant)
+    values = {
+        **effective.model_dump(mode="json"),
+        "patterns": [pattern.name for pattern in effective.patterns],
+    }
     return {name: {"value": value, "from": _level(name, profile, settings)} for name, value in values.items()}
 
 
@@ -52,20 +65,28 @@ def _level(name: str, profile: Profile, settings: Mapping[str, Any]) -> str:
     return "profile" if name in profile.client.model_fields_set else "default"
 
 
-def origins_for(profile: Profile, endpoint: Mapping[str, str], hosts: tuple[str, ...]) -> Origins:
-    """Where calls of a connection with these *endpoint* parameters may go; *hosts*: its own setting."""
+def resolve_allowed_origins(
+    profile: Profile, endpoint: Mapping[str, str], hosts: tuple[str, ...]
+) -> AllowedOrigins:
+    """Return where the calls of a connection may go.
+
+    Args:
+        profile: The profile of its provider.
+        endpoint: Its endpoint parameters.
+        hosts: Its setting `hosts`.
+    """
     urls = []
-    for place in profile.places:
+    for name in profile.call_targets:
         try:
-            urls.append(profile.place_url(place, endpoint))
+            urls.append(profile.call_target_url(name, endpoint))
         except InvalidInputError:
-            continue  # a place that this connection cannot call anyway
-    return origins_of(urls, (*profile.call_hosts(endpoint), *hosts), open_ports=profile.allow_http)
+            continue  # it needs a parameter that this connection lacks
+    return allowed_origins(urls, (*profile.call_hosts(endpoint), *hosts), open_ports=profile.allow_http)
 
 
-def _impossible(profile: Profile, tenant: str, what: str, hint: str) -> InvalidConfigError:
+def _config_error(profile: Profile, tenant: str, problem: str, hint: str) -> InvalidConfigError:
     return InvalidConfigError(
-        f"the settings of the connection are not acceptable: {what}",
+        f"the settings of the connection are not valid: {problem}",
         tenant=tenant,
         provider=profile.name,
         hint=hint,

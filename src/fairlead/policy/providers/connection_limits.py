@@ -1,6 +1,6 @@
-"""What a connection's settings say of its limits; all else is as its provider's profile has it (G4, K2).
+"""The settings of a connection for its limits; what they omit is as in the profile of its provider.
 
-The settings of a connection hold more than this, and others read the rest.
+Spec: G4, K2.
 """
 
 from __future__ import annotations
@@ -12,31 +12,59 @@ from pydantic import Field, ValidationError, model_validator
 
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.limit import MAX_BUCKETS, MAX_CLASSES, MAX_SLOTS, Degraded
-from fairlead.policy.providers.profile_limits import CallLimit
-from fairlead.policy.providers.profile_parts import Key, Seconds, Table
+from fairlead.policy.providers.profile_limits import CallLimitConfig
+from fairlead.policy.providers.profile_parts import ConfigTable, Key, Seconds
 
 Opening = Annotated[Seconds, Field(le=600)]
 Slots = Annotated[int, Field(strict=True, ge=1, le=MAX_SLOTS)]
 
 
-class ConnectionLimits(Table):
-    """The settings of one connection that concern the gate."""
+class ConnectionLimits(ConfigTable):
+    """The settings of a connection for the gate."""
 
-    concurrency_limit: Slots | None = Field(None, description="Calls in flight. Default the provider's.")
-    calls: dict[Key, CallLimit] = Field(
-        default_factory=dict, max_length=MAX_BUCKETS, description="Limits by name, over the provider's."
+    concurrency_limit: Slots | None = Field(
+        None, description="Calls that may be in flight at once. Default that of the profile."
+    )
+    calls: dict[Key, CallLimitConfig] = Field(
+        default_factory=dict,
+        max_length=MAX_BUCKETS,
+        description="Rate limits by name, which replace those of the profile.",
     )
     priority_classes: int = Field(
-        1, strict=True, ge=1, le=MAX_CLASSES, description="Classes of calls, 1 first. Default 1: FIFO."
+        1,
+        strict=True,
+        ge=1,
+        le=MAX_CLASSES,
+        description="Number of priority classes of calls; 1 is served first. Default 1.",
     )
-    minimum_slots: dict[int, Slots] = Field(default_factory=dict, description="Slots kept for a class.")
-    tenant_slots: Slots | None = Field(None, description="Slots of the tenant in all. Default no quota.")
-    max_wait_s: Seconds = Field(300.0, description="Who waited so long goes first. Default 300.")
-    degraded_mode: Degraded = Field(Degraded.LOCAL_SHARE, description="What to do while Redis is away.")
-    breaker_failures: int = Field(10, strict=True, ge=1, le=10_000, description="In a row. Default 10.")
-    breaker_open_s: Opening = Field(60.0, description="First opening; doubles to 600. Default 60.")
-    bulk_operations: Slots | None = Field(None, description="That run at once. Default the provider's.")
-    observe: bool = Field(False, strict=True, description="Decide and record, never block. Default false.")
+    minimum_slots: dict[int, Slots] = Field(
+        default_factory=dict, description="Slots reserved for a priority class."
+    )
+    tenant_slots: Slots | None = Field(
+        None, description="Slots that the tenant may use in all. Default unlimited."
+    )
+    max_wait_s: Seconds = Field(
+        300.0, description="A call that has waited for so long is served first. Default 300."
+    )
+    degraded_mode: Degraded = Field(
+        Degraded.LOCAL_SHARE, description="What calls do while Redis is unavailable."
+    )
+    breaker_failures: int = Field(
+        10,
+        strict=True,
+        ge=1,
+        le=10_000,
+        description="Consecutive failures that open the breaker. Default 10.",
+    )
+    breaker_open_s: Opening = Field(
+        60.0, description="Time until the first probe; doubles up to 600. Default 60."
+    )
+    bulk_operations: Slots | None = Field(
+        None, description="Bulk operations that may run at once. Default that of the profile."
+    )
+    observe: bool = Field(
+        False, strict=True, description="Only record what the gate would refuse. Default false."
+    )
 
     @model_validator(mode="after")
     def _minimum_fits(self) -> Self:
@@ -48,17 +76,26 @@ class ConnectionLimits(Table):
 
 
 def limits_of(settings: Mapping[str, object], *, tenant: str, provider: str) -> ConnectionLimits:
-    """The part of *settings* that is about limits; InvalidConfigError where it is impossible."""
-    known = {name: settings[name] for name in ConnectionLimits.model_fields if name in settings}
+    """Return the settings of a connection for the gate.
+
+    Args:
+        settings: All settings of the connection; those about other things are ignored.
+        tenant: The tenant, for errors.
+        provider: The provider, for errors.
+
+    Raises:
+        InvalidConfigError: A setting is not valid.
+    """
+    limit_settings = {name: settings[name] for name in ConnectionLimits.model_fields if name in settings}
     try:
-        return ConnectionLimits.model_validate(known)
+        return ConnectionLimits.model_validate(limit_settings)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "settings"
+        path = ".".join(str(part) for part in first["loc"]) or "settings"
         problem = first["msg"].removeprefix("Value error, ")
         raise InvalidConfigError(
-            f"the settings of the connection are not acceptable: {place}: {problem}",
+            f"the settings of the connection are not valid: {path}: {problem}",
             tenant=tenant,
             provider=provider,
-            hint="give it another value, or take it away: `fairlead connections set`",
+            hint="change or remove it: `fairlead connections set`",
         ) from None

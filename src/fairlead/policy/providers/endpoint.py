@@ -1,9 +1,11 @@
-"""Endpoint addresses: a template of the profile with checked values put in (S01, V9, F9).
+"""Endpoint URLs: a template of the profile, filled in with the checked parameters of a connection.
 
-``https://{shop}.myshopify.com/admin/oauth/access_token`` is safe only while the value of *shop* cannot
-end the host name. So a value must match the closed pattern of its kind as a whole, and the built
-address is parsed again: its host must be the template's host with the value put in, to the letter.
-Patterns are named here and not written in profiles, so none of them can be slow or too wide.
+``https://{shop}.myshopify.com/admin/oauth/access_token`` is safe only if the value of *shop* cannot end the
+host name. So a value must match the pattern of its kind as a whole, and the built URL is parsed again: its
+host must equal the template's host with the value filled in. The patterns are defined here and not in
+profiles, so none of them can be slow or too wide.
+
+Spec: S01, V9, F9.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 ParamKind = Literal["label", "subdomain", "host", "segment", "path"]
-HostBy = Literal["profile", "name", "choice"]
-"""Who decides the host of an address: the profile; who connects, but below a domain of the profile; who
-connects, and the domain, too."""
+HostControl = Literal["profile", "connection_subdomain", "connection_domain"]
+"""What determines the host of a URL.
+
+profile: the profile alone. connection_subdomain: a parameter of the connection, below a domain of the profile.
+connection_domain: a parameter of the connection, which may name any domain.
+"""
 
 LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _PATTERN: Mapping[ParamKind, re.Pattern[str]] = {
@@ -47,12 +52,19 @@ _LOCAL_ENDINGS = frozenset({"localhost", "localdomain", "local", "internal", "ar
 
 
 class InvalidEndpointError(ValueError):
-    """A value or an address is not acceptable. The text says why and never repeats the value."""
+    """A parameter or a URL is not acceptable. The message gives the reason and never repeats the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed address template. *host* and *path* may have ``{name}`` placeholders; *names* lists them."""
+    """A parsed URL template.
+
+    Attributes:
+        scheme: ``https``, or ``http`` in a test's profile.
+        host: The host with its port, which may contain ``{name}`` placeholders.
+        path: The path, which may contain ``{name}`` placeholders.
+        names: The names of all placeholders.
+    """
 
     scheme: str
     host: str
@@ -64,7 +76,7 @@ class Template:
 
 
 def checked_value(kind: ParamKind, value: str) -> str:
-    """*value* itself if it matches the pattern of *kind* as a whole; InvalidEndpointError otherwise."""
+    """Return *value* if it is acceptable as a parameter of *kind*; raise InvalidEndpointError otherwise."""
     if not 1 <= len(value) <= _LONGEST_VALUE or not _PATTERN[kind].fullmatch(value):
         raise InvalidEndpointError(f"is not {KIND_TEXT[kind]}")
     if kind in _IN_PATH and any(set(segment) <= {"."} for segment in value.split("/")):
@@ -75,6 +87,7 @@ def checked_value(kind: ParamKind, value: str) -> str:
 
 
 def _refuse_local_name(host: str) -> None:
+    """Raise InvalidEndpointError if *host* is an IP address or a name of a local network."""
     last = host.rsplit(".", 1)[-1]
     if _NUMBER.fullmatch(last):
         raise InvalidEndpointError("is an address, not a host name")
@@ -83,20 +96,27 @@ def _refuse_local_name(host: str) -> None:
 
 
 def parse_template(template: str, kinds: Mapping[str, ParamKind], *, allow_http: bool = False) -> Template:
-    """Check *template* once, when its profile is loaded; InvalidEndpointError says what is wrong with it.
+    """Parse and check a URL template of a profile.
 
-    *kinds* gives the kind of each placeholder. Without *allow_http* only https on its default port passes.
+    Args:
+        template: Such as ``https://{shop}.example.com/token``.
+        kinds: The kind of each parameter that a placeholder may name.
+        allow_http: Also accept http and any port. By default only https at its default port is accepted.
+
+    Raises:
+        InvalidEndpointError: The template is not acceptable.
     """
-    found = _TEMPLATE.fullmatch(template)
-    if found is None:
+    match = _TEMPLATE.fullmatch(template)
+    if match is None:
         raise InvalidEndpointError("is not https://host/path without user, query and fragment")
-    parsed = Template(*found.groups())
+    parsed = Template(*match.groups())
     _check_names(parsed, kinds)
     _check_fixed_parts(parsed, allow_http)
     return parsed
 
 
 def _check_names(parsed: Template, kinds: Mapping[str, ParamKind]) -> None:
+    """Raise InvalidEndpointError if a placeholder is undeclared or stands where its kind is not safe."""
     unknown = sorted(parsed.names - set(kinds))
     if unknown:
         raise InvalidEndpointError(f"uses {{{unknown[0]}}}, which is not declared in endpoints.params")
@@ -110,6 +130,7 @@ def _check_names(parsed: Template, kinds: Mapping[str, ParamKind]) -> None:
 
 
 def _check_fixed_parts(parsed: Template, allow_http: bool) -> None:
+    """Raise InvalidEndpointError for a character, scheme or port that a URL of a profile may not have."""
     host = _FIXED_HOST.fullmatch(_PLACEHOLDER.sub("x", parsed.host))
     if host is None or not _FIXED_PATH.fullmatch(_PLACEHOLDER.sub("x", parsed.path)):
         raise InvalidEndpointError("has a character that does not belong in its host or path")
@@ -121,29 +142,38 @@ def _check_fixed_parts(parsed: Template, allow_http: bool) -> None:
         raise InvalidEndpointError("names a port (a test profile may say allow_http = true)")
 
 
-def host_by(template: Template, known: Mapping[str, str]) -> HostBy:
-    """Who decides the host of *template*; values in *known* are the profile's.
+def host_control(template: Template, profile_values: Mapping[str, str]) -> HostControl:
+    """Return what determines the host of *template*.
 
-    A domain is two labels at the end: of ``{name}.com`` anybody may have one.
+    A domain of the profile has at least two labels: anybody can register a name below ``.com``.
+
+    Args:
+        template: The URL template.
+        profile_values: The parameters of a connection that have a value which the profile itself names.
 
     >>> kinds = {"shop": "label", "host": "host"}
-    >>> host_by(parse_template("https://{shop}.myshopify.com/", kinds), {})
-    'name'
+    >>> host_control(parse_template("https://{shop}.myshopify.com/", kinds), {})
+    'connection_subdomain'
     >>> auth = parse_template("https://auth.{host}/", kinds)
-    >>> host_by(auth, {}), host_by(auth, {"host": "example.com"})
-    ('choice', 'profile')
+    >>> host_control(auth, {}), host_control(auth, {"host": "example.com"})
+    ('connection_domain', 'profile')
     """
     if not template.names:
         return "profile"
-    host = _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), template.host).partition(":")[0]
+    filled_in = _PLACEHOLDER.sub(lambda match: profile_values.get(match[1], match[0]), template.host)
+    host = filled_in.partition(":")[0]
     fixed_end = _PLACEHOLDER.split(host)[-1]
     if fixed_end == host:
         return "profile"
-    return "name" if fixed_end.count(".") >= _LABELS_OF_A_DOMAIN else "choice"
+    is_below_fixed_domain = fixed_end.count(".") >= _LABELS_OF_A_DOMAIN
+    return "connection_subdomain" if is_below_fixed_domain else "connection_domain"
 
 
 def build_url(template: Template, values: Mapping[str, str], kinds: Mapping[str, ParamKind]) -> str:
-    """The address with *values* put in. Checks each value, then the host of the address it built.
+    """Return the URL of *template* with *values* filled in.
+
+    Raises:
+        InvalidEndpointError: A value is missing or not of its kind, or the URL would lead to another host.
 
     >>> kinds = {"shop": "label"}
     >>> shopify = parse_template("https://{shop}.myshopify.com/admin", kinds)
@@ -157,13 +187,13 @@ def build_url(template: Template, values: Mapping[str, str], kinds: Mapping[str,
         if name not in values:
             raise InvalidEndpointError(f"needs a value for {{{name}}}")
         checked[name] = checked_value(kinds[name], values[name])
-    host = _PLACEHOLDER.sub(lambda found: checked[found[1]], template.host)
-    path = _PLACEHOLDER.sub(lambda found: checked[found[1]], template.path)
+    host = _PLACEHOLDER.sub(lambda match: checked[match[1]], template.host)
+    path = _PLACEHOLDER.sub(lambda match: checked[match[1]], template.path)
     if len(host) > _LONGEST_VALUE:
         raise InvalidEndpointError(f"makes a host name longer than {_LONGEST_VALUE} characters")
     url = f"{template.scheme}://{host}{path}"
     parts = urlsplit(url)
-    # The second wall: whatever a later pattern may let through, the parser must see exactly this host.
+    # A second check, independent of the patterns: a URL parser must see exactly this host.
     if (parts.scheme, parts.netloc, parts.path, parts.query, parts.fragment) != (
         template.scheme, host, path, "", "",
     ):  # fmt: skip

@@ -1,7 +1,9 @@
-"""Where calls of a connection may go: its credential is told to no other host (C10, S02).
+"""The hosts that the calls of a connection may go to, so that its credential is sent to no other.
 
-A whole address may stand in a program, in a setting, or in a vendor's answer. Whoever wrote it, the call goes
-to the addresses of its provider's profile, and to hosts that profile or connection name besides.
+A whole URL may come from a program, from a setting, or from a provider's response. In each case the call only
+goes to the URLs of its provider's profile, and to the additional hosts that the profile or the connection name.
+
+Spec: C10, S02.
 """
 
 from __future__ import annotations
@@ -13,38 +15,39 @@ from urllib.parse import urlsplit
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 HOST_FORM = rf"\A(?:\*\.{_LABEL}\.)?{_LABEL}(?:\.{_LABEL})*(?::[0-9]{{1,5}})?\z"
-"""A host, or with ``*.`` all below one of two labels or more; with a port where it is not that of https."""
+"""A host, or ``*.`` and a domain of at least two labels for all hosts below it; and a port unless it is 443."""
 _ORIGIN = re.compile(r"(https?)://([A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?(?=[/?#]|\Z)")
 _PLAIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?([/?][!\"$-~]*)?")
 _PORTS = {"http": 80, "https": 443}
-_MOST = 1000
+_MAX_CACHED = 1000
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
 
 
 def origin_of(url: str) -> Origin | None:
-    """Where *url* leads; None where that cannot be told beyond doubt: a user, an odd character, no host.
+    """Return scheme, host and port of *url*; None if it has a user, no host, or an unexpected character.
 
     >>> origin_of("https://API.example.com/items?x=1"), origin_of("https://api.example.com@evil.com/")
     (('https', 'api.example.com', 443), None)
     """
-    found = _ORIGIN.match(url)
-    if found is None:
+    match = _ORIGIN.match(url)
+    if match is None:
         return None
-    scheme, host, port = found.groups()
+    scheme, host, port = match.groups()
     return scheme, host.lower(), int(port) if port else _PORTS[scheme]
 
 
-def is_address(url: str) -> bool:
-    """Whether a request can be sent to *url*: it has a host, and neither a fragment nor a space.
+def is_callable_url(url: str) -> bool:
+    """Return whether a request can be sent to *url*.
 
-    Nor half of a surrogate pair, which yarl would leave out: another resource would be called.
+    It must have a host, and neither a fragment, a space nor a control character. Half of a surrogate pair is
+    refused, because yarl drops it and would call another resource.
 
-    >>> is_address("https://api.example.com/items?x=1"), is_address("https://api.example.com/items#x")
+    >>> is_callable_url("https://api.example.com/items?x=1"), is_callable_url("https://api.example.com/items#x")
     (True, False)
     """
-    if _PLAIN.fullmatch(url):  # as most are
+    if _PLAIN.fullmatch(url):  # a shortcut for most URLs
         return True
     try:
         url.encode()
@@ -54,46 +57,48 @@ def is_address(url: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
-    """Where the calls of one connection may go.
+class AllowedOrigins:
+    """The origins that the calls of one connection may go to.
 
-    *places*: the addresses of its provider. *hosts*: those that are allowed besides, in HOST_FORM; by https
-    at its port, or at the one that is named. *open_ports*: they may be met by http and at any port, for tests
-    on one machine.
+    Attributes:
+        origins: Those of the URLs in its provider's profile.
+        hosts: Additional hosts, in HOST_FORM, by https at port 443 or at the port that the entry names.
+        open_ports: Whether these hosts may also be called by http and at any port, for tests on one machine.
     """
 
-    places: frozenset[Origin]
+    origins: frozenset[Origin]
     hosts: tuple[str, ...] = ()
     open_ports: bool = False
-    _known: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Hosts by the beginning of addresses that were found good: nearly all calls go to one place."""
+    _host_cache: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The host by the part of a URL before its path, for allowed URLs: nearly all calls go to one host."""
 
     def host_of(self, url: str) -> str | None:
-        """The host that a call of *url* goes to; None where it must not go there."""
-        end = url.find("/", 8)
-        known = self._known.get(url[:end]) if end > 0 else None
-        return known if known is not None else self._found(url, end)
+        """Return the host that a call of *url* goes to; None if the call is not allowed."""
+        path_start = url.find("/", 8)  # after https://
+        host = self._host_cache.get(url[:path_start]) if path_start > 0 else None
+        return host if host is not None else self._uncached_host_of(url, path_start)
 
-    def _found(self, url: str, end: int) -> str | None:
+    def _uncached_host_of(self, url: str, path_start: int) -> str | None:
         origin = origin_of(url)
-        if origin is None or not (origin in self.places or self._is_allowed(*origin)):
+        if origin is None or not (origin in self.origins or self._is_allowed(*origin)):
             return None
-        if end > 0 and len(self._known) < _MOST and origin_of(url[:end]) == origin:
-            self._known[url[:end]] = origin[1]
+        if path_start > 0 and len(self._host_cache) < _MAX_CACHED and origin_of(url[:path_start]) == origin:
+            self._host_cache[url[:path_start]] = origin[1]
         return origin[1]
 
     def _is_allowed(self, scheme: str, host: str, port: int) -> bool:
         if scheme != "https" and not self.open_ports:
             return False
-        return any(self._is_meant(entry, host, port) for entry in self.hosts)
+        return any(self._matches(entry, host, port) for entry in self.hosts)
 
-    def _is_meant(self, entry: str, host: str, port: int) -> bool:
-        name, _, wanted = entry.partition(":")
-        is_port = port == int(wanted) if wanted else self.open_ports or port == _PORTS["https"]
+    def _matches(self, entry: str, host: str, port: int) -> bool:
+        """Return whether *entry* of `hosts` allows *host* at *port*."""
+        name, _, entry_port = entry.partition(":")
+        is_port = port == int(entry_port) if entry_port else self.open_ports or port == _PORTS["https"]
         return is_port and (host.endswith(name[1:]) if name.startswith("*.") else host == name)
 
 
-def origins_of(urls: Iterable[str], hosts: Iterable[str], *, open_ports: bool = False) -> Origins:
-    """The origins of *urls*, and *hosts*."""
-    places = frozenset(origin for origin in map(origin_of, urls) if origin is not None)
-    return Origins(places, tuple(dict.fromkeys(hosts)), open_ports)
+def allowed_origins(urls: Iterable[str], hosts: Iterable[str], *, open_ports: bool = False) -> AllowedOrigins:
+    """Return the AllowedOrigins of *urls* and of the additional *hosts*; a URL without an origin is left out."""
+    origins = frozenset(origin for origin in map(origin_of, urls) if origin is not None)
+    return AllowedOrigins(origins, tuple(dict.fromkeys(hosts)), open_ports)

@@ -17,12 +17,12 @@ from urllib.parse import unquote, urljoin, urlsplit
 from pydantic import Field
 
 from fairlead.policy.limits.feedback.raw_response import RawResponse
-from fairlead.policy.providers.origin import is_address, origin_of
-from fairlead.policy.providers.profile_parts import FieldPath, Table
+from fairlead.policy.providers.origin import is_callable_url, origin_of
+from fairlead.policy.providers.profile_parts import ConfigTable, FieldPath
 from fairlead.policy.reasons import call_reasons
 
 LONGEST_CURSOR = 4096
-# RFC 8288 §3: `<address>`, then parameters whose values are tokens or quoted strings.
+# RFC 8288 §3: `<address>`, then parameters; a parameter's value is a token or a quoted string.
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}"
 _QUOTED = r'"(?:[^"\\]|\\.){0,500}+"'
 _PARAMETER = (
@@ -37,8 +37,11 @@ ParamName = Annotated[str, Field(strict=True, pattern=r"\A[A-Za-z_][A-Za-z0-9_.$
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The request that a page is the answer to, not shown. *variables*: of a GraphQL query."""
+class PageRequest:
+    """The request for one page of a list: address, query parameters and variables of a GraphQL query.
+
+    Its repr shows none of them, because each may contain a credential.
+    """
 
     url: str = field(repr=False)
     params: Mapping[str, str | Sequence[str]] = field(default_factory=dict, repr=False)
@@ -52,144 +55,190 @@ class NextPageError(ValueError):
 
 
 class NextPageHostError(NextPageError):
-    """The address of the next page is on another host, or none that can be read. Says nothing of it."""
+    """The address of the next page leads to another host or cannot be called. The message does not repeat it."""
 
     reason = call_reasons.LEADS_ELSEWHERE.code
 
 
-class _Paged(Table):
+class _PaginationTable(ConfigTable):
     items: FieldPath | None = Field(
-        default=None, description="Where the items stand in an answer. Default: the answer is the list."
+        default=None,
+        description="Path of the list of items in the response. Default: the response itself is the list.",
     )
 
-    def found(self, reply: RawResponse) -> Sequence[Any]:
+    def page_items(self, response: RawResponse) -> Sequence[Any]:
         """Return the items of one page; none if the response has no content (204).
 
         Raises:
-            NextPageError: The place of the items is missing or is not a list.
+            NextPageError: There is nothing under the path `items`, or it is not a list.
         """
-        if reply.status == 204:
+        if response.status == 204:
             return ()
-        value = reply.body if self.items is None else at(reply.body, self.items)
+        value = response.body if self.items is None else value_at(response.body, self.items)
         if isinstance(value, list):
             return value
-        raise NextPageError("the answer holds no list where the items should be")
+        raise NextPageError("the response has no list under the path of the items")
 
 
-class ByLink(_Paged):
-    """The address of the next page: in the header Link (RFC 8288, default), or in the answer."""
+class LinkPagination(_PaginationTable):
+    """The response contains the address of the next page: in the header Link (RFC 8288), or in the body."""
 
     kind: Literal["link"] = "link"
     next: FieldPath | None = Field(
         default=None,
-        description="Where it stands in the answer: a text, or a list of objects with rel and href. "
-        "Default: the header Link.",
+        description="Path of the address of the next page in the body: a text, or a list of objects with rel "
+        "and href. Default: the header Link.",
     )
     keep: tuple[ParamName, ...] = Field(
         default=(),
         max_length=8,
-        description="Parameters of its address that are kept though they have the name of a credential "
-        "(access_token, api_key, apikey, key, sig, token). Default none, but those that were asked with.",
+        description="Query parameters of that address that are sent although they are named like a "
+        "credential "
+        "(access_token, api_key, apikey, key, sig, token). Default: those that the first request had.",
     )
 
-    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
-        """The request for the next page; None after the last one. NextPageHostError where it is not there."""
-        told = _linked(reply) if self.next is None else _address(at(reply.body, self.next))
-        if not told:
+    def next_request(self, request: PageRequest, response: RawResponse) -> PageRequest | None:
+        """Return the request for the page after *response*; None if it was the last page.
+
+        Raises:
+            NextPageElsewhereError: The address is on another host, or cannot be called.
+            NextPageError: The response names a next page in a form that cannot be read.
+        """
+        address = (
+            _linked_address(response) if self.next is None else _address(value_at(response.body, self.next))
+        )
+        if not address:
             return None
-        url = _joined(asked.url, told)
-        if origin_of(url) != origin_of(asked.url):
+        url = _joined(request.url, address)
+        if origin_of(url) != origin_of(request.url):
             raise NextPageHostError("the next page is said to be on another host")
-        if not is_address(url):
-            raise NextPageHostError("the address of the next page is none that can be called")
-        return Asked(_without_credentials(url, asked, self.keep))
+        if not is_callable_url(url):
+            raise NextPageHostError("the address of the next page cannot be called")
+        return PageRequest(_without_credentials(url, request, self.keep))
 
 
-class ByCursor(_Paged):
-    """A cursor out of the answer becomes a parameter of the next request."""
+class CursorPagination(_PaginationTable):
+    """The response contains a cursor, which becomes a parameter of the next request."""
 
     kind: Literal["cursor"] = "cursor"
-    cursor: FieldPath = Field(description="Where the cursor stands; absent, null or empty after the last.")
-    param: ParamName = Field(description="The parameter that it becomes.")
+    cursor: FieldPath = Field(
+        description="Path of the cursor in the response; absent, null or empty on the last page."
+    )
+    param: ParamName = Field(description="Query parameter that carries the cursor.")
 
-    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
-        """The request for the next page; None after the last one."""
-        cursor = _cursor(at(reply.body, self.cursor))
-        return None if cursor is None else Asked(asked.url, {**asked.params, self.param: cursor})
+    def next_request(self, request: PageRequest, response: RawResponse) -> PageRequest | None:
+        """Return the request for the page after *response*; None if it was the last page.
+
+        Raises:
+            NextPageError: The cursor is too long or is no text or number.
+        """
+        cursor = _cursor(value_at(response.body, self.cursor))
+        return None if cursor is None else PageRequest(request.url, {**request.params, self.param: cursor})
 
 
-class ByLast(_Paged):
+class LastIdPagination(_PaginationTable):
     """The id of the last item becomes a parameter of the next request."""
 
-    kind: Literal["last"] = "last"
-    id: FieldPath = Field(default="id", description="Where an item has its id. Default id.")
-    more: FieldPath = Field(default="has_more", description="Whether there is more. Default has_more.")
-    param: ParamName = Field(default="starting_after", description="Default starting_after.")
-
-    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
-        """The request for the next page; None after the last one."""
-        if not _has_more(at(reply.body, self.more)):
-            return None
-        found = self.found(reply)
-        last = _cursor(at(found[-1], self.id)) if found else None
-        if last is None:
-            raise NextPageError("the answer says that there is more, and its last item has no id")
-        return Asked(asked.url, {**asked.params, self.param: last})
-
-
-class ByOffset(_Paged):
-    """The next request begins after the items that there were."""
-
-    kind: Literal["offset"] = "offset"
-    param: ParamName = Field(default="offset", description="Default offset.")
-    total: FieldPath | None = Field(
-        default=None, description="Where the number of all stands. Default none: a page without items ends."
+    kind: Literal["last_id"] = "last_id"
+    id: FieldPath = Field(default="id", description="Path of the id in an item. Default id.")
+    has_more: FieldPath = Field(
+        default="has_more",
+        description="Path of the boolean in the response that says whether there is another page. "
+        "Default has_more.",
+    )
+    param: ParamName = Field(
+        default="starting_after", description="Query parameter that carries the id. Default starting_after."
     )
 
-    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
-        """The request for the next page; None after the last one."""
-        count = len(self.found(reply))
-        before = asked.params.get(self.param, "0")
-        if not isinstance(before, str) or not re.fullmatch(r"[0-9]{1,12}", before):
+    def next_request(self, request: PageRequest, response: RawResponse) -> PageRequest | None:
+        """Return the request for the page after *response*; None if it was the last page.
+
+        Raises:
+            NextPageError: The response does not say whether there is more, or its last item has no id.
+        """
+        if not _has_more(value_at(response.body, self.has_more)):
+            return None
+        items = self.page_items(response)
+        last_id = _cursor(value_at(items[-1], self.id)) if items else None
+        if last_id is None:
+            raise NextPageError("the response says that there is more, and its last item has no id")
+        return PageRequest(request.url, {**request.params, self.param: last_id})
+
+
+class OffsetPagination(_PaginationTable):
+    """The number of items read so far becomes a parameter of the next request."""
+
+    kind: Literal["offset"] = "offset"
+    param: ParamName = Field(
+        default="offset", description="Query parameter that carries the offset. Default offset."
+    )
+    total: FieldPath | None = Field(
+        default=None,
+        description="Path of the number of all items in the response. Default: a page without items is the "
+        "last.",
+    )
+
+    def next_request(self, request: PageRequest, response: RawResponse) -> PageRequest | None:
+        """Return the request for the page after *response*; None if it was the last page.
+
+        Raises:
+            NextPageError: The request's offset is no number, or a page before `total` has no items.
+        """
+        count = len(self.page_items(response))
+        current_offset = request.params.get(self.param, "0")
+        if not isinstance(current_offset, str) or not re.fullmatch(r"[0-9]{1,12}", current_offset):
             raise NextPageError(f"the parameter {self.param} of the request is not a number to count from")
-        offset = int(before) + count
-        total = None if self.total is None else _total(at(reply.body, self.total))
+        offset = int(current_offset) + count
+        total = None if self.total is None else _total(value_at(response.body, self.total))
         if not count and self.total is not None and (total is None or offset < total):
-            raise NextPageError("the answer gives no items, and does not say that these were all")
+            raise NextPageError("the response has no items, and does not say that these were all")
         if not count or (total is not None and offset >= total):
             return None
-        return Asked(asked.url, {**asked.params, self.param: str(offset)})
+        return PageRequest(request.url, {**request.params, self.param: str(offset)})
 
 
-class ByPageInfo(_Paged):
-    """GraphQL connections (Relay): ``pageInfo`` beside the items, a variable for the cursor."""
+class PageInfoPagination(_PaginationTable):
+    """A GraphQL connection (Relay) has ``pageInfo`` beside its items; its cursor becomes a query variable."""
 
     kind: Literal["page_info"] = "page_info"
-    page_info: FieldPath = Field(description="Where pageInfo stands.")
-    variable: ParamName = Field(default="after", description="Default after.")
+    page_info: FieldPath = Field(description="Path of pageInfo in the response.")
+    variable: ParamName = Field(
+        default="after", description="Variable of the query that carries the cursor. Default after."
+    )
 
-    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
-        """The request for the next page; None after the last one."""
-        told = at(reply.body, self.page_info)
-        more = at(told, "hasNextPage")
-        if not isinstance(more, bool):
-            raise NextPageError("the answer has no pageInfo with hasNextPage: ask for it in the query")
-        if not more:
+    def next_request(self, request: PageRequest, response: RawResponse) -> PageRequest | None:
+        """Return the request for the page after *response*; None if it was the last page.
+
+        Raises:
+            NextPageError: pageInfo lacks hasNextPage, or endCursor although there is another page.
+        """
+        page_info = value_at(response.body, self.page_info)
+        has_next_page = value_at(page_info, "hasNextPage")
+        if not isinstance(has_next_page, bool):
+            raise NextPageError("the response has no pageInfo with hasNextPage: ask for it in the query")
+        if not has_next_page:
             return None
-        cursor = _cursor(at(told, "endCursor"))
+        cursor = _cursor(value_at(page_info, "endCursor"))
         if cursor is None:
-            raise NextPageError("the answer says that there is more, and has no endCursor")
-        return Asked(asked.url, asked.params, {**asked.variables, self.variable: cursor})
+            raise NextPageError("the response says that there is more, and has no endCursor")
+        return PageRequest(request.url, request.params, {**request.variables, self.variable: cursor})
 
 
-Pages = Annotated[ByLink | ByCursor | ByLast | ByOffset | ByPageInfo, Field(discriminator="kind")]
-"""One of the ways; in settings and profiles its ``kind`` says which."""
+PaginationConfig = Annotated[
+    LinkPagination | CursorPagination | LastIdPagination | OffsetPagination | PageInfoPagination,
+    Field(discriminator="kind"),
+]
+"""How an API paginates its lists. In settings and profiles, ``kind`` selects the class."""
 
 
-def at(value: object, path: str) -> object:
-    """What stands under *path*, names apart by dots; None where a part of it is missing.
+def value_at(value: object, path: str) -> object:
+    """Return what *value*, a JSON document, has under *path*; None if a part of the path is missing.
 
-    >>> at({"paging": {"next": {"after": "x"}}}, "paging.next.after")
+    Args:
+        value: A parsed JSON document.
+        path: Names of nested objects, separated by dots.
+
+    >>> value_at({"paging": {"next": {"after": "x"}}}, "paging.next.after")
     'x'
     """
     for name in path.split("."):
@@ -200,10 +249,10 @@ def at(value: object, path: str) -> object:
 
 
 def _cursor(value: object) -> str | None:
-    """Return *value* as a cursor; None if it is absent, null, false or empty.
+    """Return *value* as the text of a cursor; None if it is absent, null, false or empty.
 
     Raises:
-        NextPageError: It is another value that cannot be sent as a cursor.
+        NextPageError: It is too long, or neither a text nor a whole number.
     """
     if value is None or value is False or value == "":
         return None
@@ -215,9 +264,10 @@ def _cursor(value: object) -> str | None:
 
 
 def _has_more(value: object) -> bool:
+    """Return *value* if it is a boolean; raise NextPageError otherwise."""
     if isinstance(value, bool):
         return value
-    raise NextPageError("the answer does not say whether there is more")
+    raise NextPageError("the response does not say whether there is more")
 
 
 def _total(value: object) -> int | None:
@@ -227,8 +277,13 @@ def _total(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _linked(reply: RawResponse) -> str | None:
-    for value in reply.headers.get("link", ()):
+def _linked_address(response: RawResponse) -> str | None:
+    """Return the address with rel="next" in the header Link; None if there is none.
+
+    Raises:
+        NextPageError: There is one, but it is too long or malformed.
+    """
+    for value in response.headers.get("link", ()):
         for link in _LINK.finditer(value[: 4 * LONGEST_CURSOR]):
             if "next" in _relations(link[2]):
                 return link[1]
@@ -246,7 +301,11 @@ def _relations(parameters: str) -> list[str]:
 
 
 def _address(value: object) -> str | None:
-    """A text, or the one of a list of links that is the next."""
+    """Return the address of the next page from a text, or from a list of objects with rel and href.
+
+    Raises:
+        NextPageError: *value* is something else.
+    """
     if isinstance(value, list):
         links = [link for link in value if isinstance(link, dict) and link.get("rel") == "next"]
         if not links:
@@ -257,16 +316,21 @@ def _address(value: object) -> str | None:
     raise NextPageError("the address of the next page is no text")
 
 
-def _without_credentials(url: str, asked: Asked, keep: Sequence[str]) -> str:
-    """Return *url* without the credentials that some vendors repeat in its query.
+def _without_credentials(url: str, request: PageRequest, keep: Sequence[str]) -> str:
+    """Return *url* without the credentials that some providers repeat in its query.
 
     The header has the credential already (RFC 6750 §2 allows one of both), and the address of a next page is
-    stored and shown. Parameters of the request *asked*, and those in *keep*, stay.
+    stored and shown.
 
-    >>> _without_credentials("https://x.example/a?api_key=b&after=1#b", Asked("https://x.example/a"), ())
+    Args:
+        url: The address of the next page.
+        request: The request for the current page; parameters that it had stay.
+        keep: Names of other parameters that stay.
+
+    >>> _without_credentials("https://x.example/a?api_key=b&after=1#b", PageRequest("https://x.example/a"), ())
     'https://x.example/a?after=1#b'
     """
-    requested = {_name_of(pair) for pair in (*urlsplit(asked.url).query.split("&"), *asked.params)}
+    requested = {_name_of(pair) for pair in (*urlsplit(request.url).query.split("&"), *request.params)}
     dropped = _CREDENTIALS - requested - set(keep)
     parts = urlsplit(url)
     pairs = parts.query.split("&")
@@ -275,11 +339,13 @@ def _without_credentials(url: str, asked: Asked, keep: Sequence[str]) -> str:
 
 
 def _name_of(pair: str) -> str:
+    """Return the name in *pair*, a ``name=value`` of a query, decoded and in lower case."""
     return unquote(pair.partition("=")[0]).lower()
 
 
-def _joined(url: str, told: str) -> str:
+def _joined(url: str, address: str) -> str:
+    """Return *address* resolved against *url*; an empty text if it is too long or malformed."""
     try:
-        return urljoin(url, told) if len(told) <= LONGEST_CURSOR else ""
+        return urljoin(url, address) if len(address) <= LONGEST_CURSOR else ""
     except ValueError:
         return ""

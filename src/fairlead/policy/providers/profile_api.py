@@ -1,17 +1,17 @@
-"""Where a vendor's APIs are, and how they hand out lists: the tables ``apis.NAME`` of a profile (C1, C8)."""
+"""The APIs of a provider: the tables ``apis.NAME`` of a profile. Spec: C1, C8."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from fairlead.policy.providers.pagination import Pages
-from fairlead.policy.providers.profile_parts import Table, Text
+from fairlead.policy.providers.pagination import PaginationConfig
+from fairlead.policy.providers.profile_parts import ConfigTable, Text
 
 
-class Api(Table):
-    """One of a vendor's APIs."""
+class ApiConfig(ConfigTable):
+    """The base URL and the pagination of one of a provider's APIs."""
 
-    url: Text = Field(description="What the addresses of its calls begin with. ``{name}``: a parameter.")
-    pages: Pages | None = Field(
-        default=None, description="How it hands out lists. Default: a call that wants pages says how."
+    url: Text = Field(description="Base URL of its calls. ``{name}`` stands for a parameter.")
+    pages: PaginationConfig | None = Field(
+        default=None, description="How it paginates lists. Default: each call for pages must say."
     )

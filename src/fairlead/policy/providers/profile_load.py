@@ -1,6 +1,6 @@
 """Profiles from TOML files: those built in, then the user's folders, later ones overriding by name.
 
-All findings of all files come at once, each with file, path and the way out, so a person corrects a
+All problems of all files are reported at once, each with its file, path and hint, so that you can correct a
 folder in one round.
 """
 
@@ -15,90 +15,96 @@ from typing import Any
 
 from fairlead._checked_file import check_folder, read_checked
 from fairlead.errors import InvalidConfigError
-from fairlead.policy.providers.profile import Profile, checked_profile
-from fairlead.policy.providers.profile_problem import Problem, told
+from fairlead.policy.providers.profile import Profile, build_profile
+from fairlead.policy.providers.profile_problem import ProfileProblem, format_problems
 
-_LARGEST_FILE = 256 * 1024
+_MAX_FILE_BYTES = 256 * 1024
 
 
 def load_profiles(folders: Iterable[Path] = ()) -> dict[str, Profile]:
-    """All profiles by name. Raises InvalidConfigError that tells everything wrong in every file."""
+    """Return the built-in profiles and those of *folders*, by name.
+
+    Raises:
+        InvalidConfigError: A file is not a valid profile. The message lists all problems of all files.
+    """
     profiles, problems = inspect_profiles(folders)
     if problems:
         raise InvalidConfigError(
-            f"{len(problems)} problem(s) in provider profiles:\n{told(problems)}\n",
+            f"{len(problems)} problem(s) in provider profiles:\n{format_problems(problems)}\n",
             hint="correct these files; `fairlead providers validate` checks them again",
         )
     return profiles
 
 
-def inspect_profiles(folders: Iterable[Path] = ()) -> tuple[dict[str, Profile], list[Problem]]:
-    """The sound profiles by name, and what is wrong with the others. Never raises for a bad file."""
+def inspect_profiles(folders: Iterable[Path] = ()) -> tuple[dict[str, Profile], list[ProfileProblem]]:
+    """Return the valid profiles by name, and the problems of all other files."""
     profiles: dict[str, Profile] = {}
-    problems: list[Problem] = []
+    problems: list[ProfileProblem] = []
     for folder in (files("fairlead.policy.providers"), *folders):
         for file in _profile_files(folder, problems):
-            found = read_profile(file)
-            if isinstance(found, Profile):
-                profiles[found.name] = found
+            result = read_profile(file)
+            if isinstance(result, Profile):
+                profiles[result.name] = result
             else:
-                problems += found
+                problems += result
     return dict(sorted(profiles.items())), problems
 
 
-def _profile_files(folder: Traversable, problems: list[Problem]) -> list[Traversable]:
+def _profile_files(folder: Traversable, problems: list[ProfileProblem]) -> list[Traversable]:
+    """Return the TOML files of *folder*, sorted; if it cannot be read, add that to *problems*."""
     try:
         return sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
     except OSError as error:
-        problems.append(Problem(str(folder), "", f"cannot be read: {error.strerror}", "give a folder"))
+        problems.append(ProfileProblem(str(folder), "", f"cannot be read: {error.strerror}", "give a folder"))
         return []
 
 
-def read_profile(file: Traversable) -> Profile | list[Problem]:
-    """The profile of one file with all its variants checked, or everything wrong with it."""
+def read_profile(file: Traversable) -> Profile | list[ProfileProblem]:
+    """Return the profile of one file, after checking all its variants, or the file's problems."""
     data = _read_toml(file)
-    if isinstance(data, Problem):
+    if isinstance(data, ProfileProblem):
         return [data]
-    where = str(file)
+    path = str(file)
     stem = file.name.removesuffix(".toml")
-    profile = checked_profile(data, where)
+    profile = build_profile(data, path)
     if isinstance(profile, list):
         return profile
-    problems = _variant_problems(profile, where)
+    problems = _variant_problems(profile, path)
     if profile.variant_name is not None:
-        problems.append(Problem(where, "variant_name", "is set by fairlead", "remove it"))
+        problems.append(ProfileProblem(path, "variant_name", "is set by fairlead", "remove it"))
     if profile.name != stem:
-        problems.append(Problem(where, "name", f"is not {stem!r}", "name the file after its profile"))
+        problems.append(ProfileProblem(path, "name", f"is not {stem!r}", "name the file after its profile"))
     return problems or profile
 
 
-def _variant_problems(profile: Profile, where: str) -> list[Problem]:
+def _variant_problems(profile: Profile, path: str) -> list[ProfileProblem]:
+    """Return the problems of all variants of *profile*, which was read from the file *path*."""
     base = profile.model_dump(exclude_unset=True)
-    problems: list[Problem] = []
+    problems: list[ProfileProblem] = []
     for name, changes in profile.variants.items():
-        fixed = {"name", "variants", "variant_name"} & set(changes)
-        if fixed:
-            problems.append(Problem(where, f"variants.{name}", f"sets {min(fixed)}", "remove it"))
+        forbidden = {"name", "variants", "variant_name"} & set(changes)
+        if forbidden:
+            problems.append(ProfileProblem(path, f"variants.{name}", f"sets {min(forbidden)}", "remove it"))
             continue
-        found = checked_profile({**base, "variants": {}}, where, changes, at=f"variants.{name}")
-        if isinstance(found, list):
-            problems += found
+        variant = build_profile({**base, "variants": {}}, path, changes, table=f"variants.{name}")
+        if isinstance(variant, list):
+            problems += variant
     return problems
 
 
-def _read_toml(file: Traversable) -> dict[str, Any] | Problem:
+def _read_toml(file: Traversable) -> dict[str, Any] | ProfileProblem:
     try:
         is_built_in = not isinstance(file, Path) or file.parent == files("fairlead.policy.providers")
         if is_built_in:
             return tomllib.loads(file.read_text("utf-8"))
-        raw = read_checked(Path(str(file)), most_bytes=_LARGEST_FILE).data
+        raw = read_checked(Path(str(file)), most_bytes=_MAX_FILE_BYTES).data
         check_folder(Path(str(file)).parent)
         return tomllib.loads(raw.decode("utf-8"))
     except InvalidConfigError as error:
-        return Problem(str(file), "", error.message.removeprefix(f"{file} "), error.hint)
+        return ProfileProblem(str(file), "", error.message.removeprefix(f"{file} "), error.hint)
     except OSError as error:
-        return Problem(str(file), "", f"cannot be read: {error.strerror}", "check its permissions")
+        return ProfileProblem(str(file), "", f"cannot be read: {error.strerror}", "check its permissions")
     except UnicodeDecodeError:
-        return Problem(str(file), "", "is not UTF-8", "save it as UTF-8")
+        return ProfileProblem(str(file), "", "is not UTF-8", "save it as UTF-8")
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        return Problem(str(file), "", f"is not TOML: {error}", "correct the line named")
+        return ProfileProblem(str(file), "", f"is not TOML: {error}", "correct the line named")

@@ -1,4 +1,4 @@
-"""The names of a connection's settings: one that is nearly a known one is a slip that does nothing (K2)."""
+"""The names of a connection's settings, to find misspelt ones, which would have no effect. Spec: K2."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.connection_limits import ConnectionLimits
 from fairlead.policy.text.names import shown
 
-OF_TOKENS = frozenset({"scopes", "subject"})
-KNOWN = frozenset({*ConnectionLimits.model_fields, *CallSettings.model_fields, *OF_TOKENS})
-"""All that fairlead heeds. Others are kept for who wrote them."""
-_ALIKE = 0.75
+_TOKEN_SETTINGS = frozenset({"scopes", "subject"})
+SETTING_NAMES = frozenset({*ConnectionLimits.model_fields, *CallSettings.model_fields, *_TOKEN_SETTINGS})
+"""The settings that fairlead uses. A connection may also have others, which fairlead only stores."""
+_SIMILARITY = 0.75
 
 
-def check_names(names: Iterable[str], *, tenant: str, provider: str) -> None:
-    """InvalidConfigError for a name that looks like a known one and is none."""
-    for name in sorted(set(names) - KNOWN):
-        meant = get_close_matches(name.lower(), sorted(KNOWN), n=1, cutoff=_ALIKE)
-        if meant:
+def check_setting_names(names: Iterable[str], *, tenant: str, provider: str) -> None:
+    """Raise InvalidConfigError if one of *names* is similar to the name of a setting, but not equal to it."""
+    for name in sorted(set(names) - SETTING_NAMES):
+        similar = get_close_matches(name.lower(), sorted(SETTING_NAMES), n=1, cutoff=_SIMILARITY)
+        if similar:
             raise InvalidConfigError(
                 f"there is no setting {shown(name)}",
                 tenant=tenant,
                 provider=provider,
-                hint=f"{meant[0]} is one; a note of your own needs a name that is less like it",
+                hint=f"did you mean {similar[0]}? A setting of your own needs a name that is less similar to it",
             )

@@ -1,7 +1,7 @@
-"""The settings of a connection as people write them in words: ``concurrency_limit=5``.
+"""The settings of a connection as text: ``concurrency_limit=5`` on a command line or in a CSV file.
 
-A command line and a CSV cell know only text. What a setting is, its type in ConnectionLimits or
-CallSettings says; what neither knows stays text, as it was written.
+Each value is converted to the type that the setting has in ConnectionLimits or CallSettings. Other settings
+remain text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.connection_limits import ConnectionLimits
 
 SettingValue = str | int | float | bool | list[str] | list[object] | dict[str, object] | None
-_LISTS = frozenset({"scopes"})
+_TEXT_LISTS = frozenset({"scopes"})
 _FORMS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "integer": ((int,), "a whole number: {}=5"),
     "number": ((int, float), "a number: {}=2.5"),
@@ -25,36 +25,48 @@ _FORMS: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-def settings_of_text(written: Mapping[str, str]) -> dict[str, SettingValue]:
-    """Each setting as the value that it stands for; InvalidInputError where it can be none.
+def parse_settings(texts: Mapping[str, str]) -> dict[str, SettingValue]:
+    """Convert the text of each setting to its type.
 
-    ``scopes`` are separated by blanks or commas. Errors repeat no value: it may be a secret by mistake.
+    Args:
+        texts: The text of each setting by name. ``scopes`` are separated by blanks or commas.
+
+    Raises:
+        InvalidInputError: A text is not of the setting's type. The message does not repeat it, as it may be a
+            secret by mistake.
     """
-    return {name: _value(name, text.strip()) for name, text in written.items()}
+    return {name: _value(name, text.strip()) for name, text in texts.items()}
 
 
 def _value(name: str, text: str) -> SettingValue:
-    if name in _LISTS:
+    if name in _TEXT_LISTS:
         return text.replace(",", " ").split()
-    form = _forms().get(name)
-    if form is None:
+    json_type = _json_types().get(name)
+    if json_type is None:
         return text
-    types, wanted = _FORMS[form]
+    types, form = _FORMS[json_type]
     try:
-        value: SettingValue = json.loads(text.lower() if form == "boolean" else text)
-    except (ValueError, RecursionError):  # the latter: brackets without end
+        value: SettingValue = json.loads(text.lower() if json_type == "boolean" else text)
+    except (ValueError, RecursionError):  # RecursionError: brackets nested too deeply
         value = None
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise InvalidInputError(
-            f"the setting {name} is not {wanted.partition(':')[0]}", hint=f"write {wanted.format(name)}"
+            f"the setting {name} is not {form.partition(':')[0]}", hint=f"write {form.format(name)}"
         )
     return value
 
 
 @cache
-def _forms() -> dict[str, str]:
-    """What a setting is in JSON, for those that are no text."""
+def _json_types() -> dict[str, str]:
+    """Return the JSON type of each setting that is not a text."""
     tables = (ConnectionLimits, CallSettings)
-    told = {name: each for table in tables for name, each in table.model_json_schema()["properties"].items()}
-    kinds = {name: {one.get("type") for one in (each, *each.get("anyOf", ()))} for name, each in told.items()}
-    return {name: form for name, found in kinds.items() for form in _FORMS if form in found}
+    schemas = {
+        name: schema for table in tables for name, schema in table.model_json_schema()["properties"].items()
+    }
+    types = {
+        name: {option.get("type") for option in (schema, *schema.get("anyOf", ()))}
+        for name, schema in schemas.items()
+    }
+    return {
+        name: json_type for name, options in types.items() for json_type in _FORMS if json_type in options
+    }

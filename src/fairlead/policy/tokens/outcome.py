@@ -235,7 +235,7 @@ def _granted(profile: Profile, grant: TokenGrant, lifetime_s: float | None) -> G
         token_type=grant.token_type,
         scope=grant.scope,
         expires_in_s=lifetime_s or profile.ttl_default_s,
-        refresh_expires_in_s=_refresh_life(expires_in) or facts.idle_s,
+        refresh_expires_in_s=_refresh_life(expires_in) or facts.idle_lifetime_s,
         account_id=_account_id(profile, other),
         other=grant.other,
         lifetime_s=lifetime_s,

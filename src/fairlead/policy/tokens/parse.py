@@ -15,7 +15,7 @@ from typing import Any, get_args
 from urllib.parse import parse_qsl
 
 from fairlead._core.secret import Secret
-from fairlead.policy.providers.profile_parts import CodePlace
+from fairlead.policy.providers.profile_parts import ErrorCodePath
 from fairlead.policy.text.charset import charset_of, strict_text_of
 from fairlead.policy.tokens.lifetime import read_number, read_time
 from fairlead.policy.tokens.token_json import NO_FIELDS, UnreadableBodyError, json_object, plain_json
@@ -33,7 +33,7 @@ _REFRESH_TOKEN = re.compile(r"[\x20-\x7e]+")  # RFC 6749 A.17: VSCHAR; it travel
 TOKEN_TYPE = re.compile(r"[A-Za-z0-9._~+/:-]{1,64}")
 _SCOPE = re.compile(r"[\x20-\x7e]*")
 _STANDARD = frozenset({"access_token", "refresh_token", "token_type", "scope", "expires_in"})
-_CODE_PLACES: tuple[str, ...] = get_args(CodePlace)
+_CODE_PLACES: tuple[str, ...] = get_args(ErrorCodePath)
 _TEXT_PLACES = ("error_description", "message", "error.message", "error_message", "detail")
 _ERROR_FIELDS = frozenset(path.partition(".")[0] for path in (*_CODE_PLACES, *_TEXT_PLACES))
 

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from fairlead.policy.providers.profile import Profile
-from fairlead.policy.providers.profile_parts import WindowSettings
+from fairlead.policy.providers.profile_parts import RefreshWindowsConfig
 
 _LONGEST_LEAD_S = 30 * 60.0
 _SHORTEST_LEAD_S = 5 * 60.0
@@ -64,7 +64,7 @@ def windows(profile: Profile, expires_in_s: float, jitter: float) -> Windows:
     )
 
 
-def _lengths(settings: WindowSettings, ttl_s: float) -> tuple[float, float, float]:
+def _lengths(settings: RefreshWindowsConfig, ttl_s: float) -> tuple[float, float, float]:
     """Return lead, buffer and critical. A lead cut to TTL/2 shortens the other explicit ones as well."""
     ideal_s = settings.lead_s or min(_LONGEST_LEAD_S, max(_SHORTEST_LEAD_S, ttl_s / 6))
     lead_s = min(ideal_s, ttl_s / 2)
@@ -79,7 +79,7 @@ def _lengths(settings: WindowSettings, ttl_s: float) -> tuple[float, float, floa
     return lead_s, min(max(buffer_s, critical_s), lead_s), critical_s
 
 
-def buffer_s(settings: WindowSettings, lead_s: float) -> float:
+def buffer_s(settings: RefreshWindowsConfig, lead_s: float) -> float:
     """Return how long before expiry a read starts a refresh, for a token with the lead *lead_s*."""
     if settings.buffer_s and settings.lead_s:
         return settings.buffer_s * min(1.0, lead_s / settings.lead_s)

@@ -8,4 +8,4 @@ from fairlead.policy.calls.bulk.protocol import BulkProtocol
 from fairlead.policy.calls.bulk.shopify_bulk import ShopifyBulk
 
 BULK_PROTOCOLS: Mapping[str, BulkProtocol] = {"shopify": ShopifyBulk()}
-"""By the word that a profile has for it (``limits.bulk.way``)."""
+"""By the word that a profile has for it (``limits.bulk.protocol``)."""

@@ -41,7 +41,7 @@ from fairlead.policy.limits.feedback.readers import member
 from fairlead.policy.reasons import call_reasons
 from fairlead.policy.text.safe import safe_text
 
-_BULK_AGAIN_S = 30.0  # as limits.bulk.again_s has it: how soon a bulk operation may have ended
+_BULK_RETRY_AFTER_S = 30.0  # as limits.bulk.retry_after_s has it: how soon a bulk operation may have ended
 _SCOPES = {
     OBJECT: LimitScope.OBJECT,
     ENDPOINT: LimitScope.ENDPOINT,
@@ -105,7 +105,7 @@ def _by_rule(context: ClassificationContext, match: Match, rules: Rules) -> Verd
         is_limit and (_hint_s(context) or strategy.nominal_s(0)) >= HINT_CAP_S
     )  # a daily limit pauses for longer
     if refusal is not None and refusal.limit == BULK and match.origin == BUILT_IN:
-        strategy = Strategy(StrategyName.PARKED, later_s=_BULK_AGAIN_S)
+        strategy = Strategy(StrategyName.PARKED, later_s=_BULK_RETRY_AFTER_S)
     named = match.evidence if match.step in (Step.PROTOCOL_BODY, Step.PROVIDER_CODE) else ""
     why = f"{rule.name} ({match.origin}), by {match.step}: {match.evidence}"
     return Verdict(

@@ -99,7 +99,7 @@ def _by_status(
         if status in rule.http_codes and (evidence := _pattern_evidence(context, rule_set, rule)):
             yield Match(rule, rule_set.origin, Step.STATUS, f"{status} with {evidence}")
     for rule in candidates:
-        if matches_status(rule.alone, status):
+        if matches_status(rule.decisive_codes, status):
             yield Match(rule, rule_set.origin, Step.STATUS, str(status))
 
 

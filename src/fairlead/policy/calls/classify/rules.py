@@ -18,7 +18,7 @@ from typing import Any
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Strategy
 from fairlead.policy.providers.connection_calls import call_settings_of
-from fairlead.policy.providers.pattern import Pattern, in_order, matches_status
+from fairlead.policy.providers.pattern import Pattern, matches_status, sort_patterns
 from fairlead.policy.providers.profile import Profile
 
 BUILT_IN = "built in"
@@ -67,7 +67,7 @@ def rules_of(
     """
     settings_of_calls = call_settings_of(profile, settings or {}, tenant=tenant)
     levels = tuple(
-        RuleSet(origin, in_order(patterns))
+        RuleSet(origin, sort_patterns(patterns))
         for origin, patterns in (
             ("the connection", settings_of_calls.patterns),
             (f"provider {profile.label}", profile.patterns),
@@ -90,7 +90,7 @@ def rules_of(
 def builtin_rules() -> tuple[Pattern, ...]:
     """Return the rules that ship for every provider. Spec: DEFAULTS §4."""
     text = files("fairlead.policy.calls.classify").joinpath("patterns.toml").read_text("utf-8")
-    return in_order([Pattern.model_validate(table) for table in tomllib.loads(text)["patterns"]])
+    return sort_patterns([Pattern.model_validate(table) for table in tomllib.loads(text)["patterns"]])
 
 
 def category_of(rule: Pattern, meaning: Category | None) -> Category:
