@@ -90,9 +90,11 @@ class Process:
 
     def sees(self, token: str) -> None:
         """The gate shows it who has the place of *token*."""
-        told = parse_token(token)
-        assert told is not None
-        self.holders = (HolderView(told.lease_id, told.process, "acme", told.job, 1, 300.0),)
+        bulk_token = parse_token(token)
+        assert bulk_token is not None
+        self.holders = (
+            HolderView(bulk_token.lease_id, bulk_token.process, "acme", bulk_token.job, 1, 300.0),
+        )
 
     async def inspect(self, plan: Plan, *, events: int = 50) -> GateView:
         return GateView(None, None, self.holders, (), (), ())
@@ -118,10 +120,10 @@ class Process:
         self.override_store = [Override(act, OverrideScope(), "because", "ops", datetime.now(UTC))]
         await self.overrides.refresh()
 
-    async def begin(self, key: ConnectionKey = SHOP, running_id: str = RUNNING, **wish: str) -> str:
+    async def begin(self, key: ConnectionKey = SHOP, running_id: str = RUNNING, **fields: str) -> str:
         """Begin an operation and go; its token."""
         async with self.bulks.enter(
-            BulkRequest(key, "query", **({"api_version": "2025-10"} | wish))
+            BulkRequest(key, "query", **({"api_version": "2025-10"} | fields))
         ) as operation:  # type: ignore[arg-type]
             operation.started(running_id)
             return operation.token

@@ -16,8 +16,8 @@ MIB = 1 << 20
 def request_of(url: str, method: str = "GET", body: bytes | None = None, **fields: Any) -> HttpRequest:
     """A call with a token. *fields* replace what else a request has; 5 s and 1 MiB by default."""
     headers = {"Authorization": Secret(f"Bearer {SECRET}")}
-    given = {"headers": headers, "deadline_s": 5.0, "max_body_bytes": MIB, **fields}
-    return HttpRequest(method=method, url=url, body=body, **given)
+    send_fields = {"headers": headers, "deadline_s": 5.0, "max_body_bytes": MIB, **fields}
+    return HttpRequest(method=method, url=url, body=body, **send_fields)
 
 
 def answer_of(body: bytes, *headers: str, status: str = "200 OK") -> bytes:

@@ -42,15 +42,15 @@ GATES = ("local", "valkey", "redis_62", "valkey_cluster", "redis_62_cluster")
 @pytest.fixture(params=GATES)
 async def timed(request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
     """A gate whose clock the test sets."""
-    async for made in _gates(request, new=True):
-        yield made
+    async for timed in _gates(request, new=True):
+        yield timed
 
 
 @pytest.fixture(params=GATES)
 async def emptied(request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
     """Such a gate that has just lost whatever it knew."""
-    async for made in _gates(request, new=False):
-        yield made
+    async for timed in _gates(request, new=False):
+        yield timed
 
 
 async def _gates(request: pytest.FixtureRequest, *, new: bool) -> AsyncIterator[Timed]:
@@ -59,7 +59,7 @@ async def _gates(request: pytest.FixtureRequest, *, new: bool) -> AsyncIterator[
         return
     newest = request.param == "valkey"
     url = request.getfixturevalue("servers").redis_url if newest else request.getfixturevalue(request.param)
-    made = redis_gate(url, f"test-{token_hex(6)}", new=new)
-    yield made
-    assert isinstance(made.gate, RedisGate)
-    await made.gate.close()
+    gate = redis_gate(url, f"test-{token_hex(6)}", new=new)
+    yield gate
+    assert isinstance(gate.gate, RedisGate)
+    await gate.gate.close()

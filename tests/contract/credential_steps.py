@@ -34,7 +34,7 @@ LEASE_S = 60.0
 
 def new_credential(key: ConnectionKey = KEY, lifetime: Lifetime = HOUR, **fields: Any) -> NewCredential:
     """A first grant."""
-    given = NewCredential(
+    new_record = NewCredential(
         connection_id=IDS.uuid7(),
         key=key,
         variant="eu",
@@ -49,7 +49,7 @@ def new_credential(key: ConnectionKey = KEY, lifetime: Lifetime = HOUR, **fields
         actor="test",
         audit_id=IDS.uuid7(),
     )
-    return replace(given, **fields)
+    return replace(new_record, **fields)
 
 
 async def connected(
@@ -57,10 +57,10 @@ async def connected(
 ) -> Credential:
     """A new connection, as it is read."""
     assert await stores.credentials.create(new_credential(key, lifetime, **fields))
-    return await found(stores, key)
+    return await read_credential(stores, key)
 
 
-async def found(stores: Stores, key: ConnectionKey = KEY) -> Credential:
+async def read_credential(stores: Stores, key: ConnectionKey = KEY) -> Credential:
     """A connection that is there."""
     credential = await stores.credentials.read(key)
     assert credential is not None
@@ -70,12 +70,12 @@ async def found(stores: Stores, key: ConnectionKey = KEY) -> Credential:
 def again(credential: Credential, **fields: Any) -> NewCredential:
     """A new grant for it."""
     connection = credential.connection
-    given: dict[str, Any] = {
+    record_fields: dict[str, Any] = {
         "connection_id": connection.connection_id,
         "generation": credential.generation + 1,
         "sealed": Sealed(IDS.uuid7(), b"granted"),
     }
-    return new_credential(connection.key, **(given | fields))
+    return new_credential(connection.key, **(record_fields | fields))
 
 
 def intent(credential: Credential, session_id: UUID, lease_s: float = LEASE_S) -> Intent:
@@ -84,41 +84,43 @@ def intent(credential: Credential, session_id: UUID, lease_s: float = LEASE_S) -
     return Intent(connection_id, IDS.uuid7(), credential.generation, session_id, lease_s)
 
 
-async def claim(store: CredentialStore, wish: Intent) -> int | None:
+async def claim(store: CredentialStore, attempt: Intent) -> int | None:
     """Return the epoch of the INTENT, or None where it is lost; nothing limits the token endpoint."""
     endpoint, limits = EndpointKey("mercadolibre", "app"), EndpointLimits(per_s=None, burst=1.0)
-    ask = PermitRequest(endpoint, limits, wish.connection_id, wish.from_generation, None, wish.session_id)
-    granted = await store.claim(wish, ask)
+    ask = PermitRequest(
+        endpoint, limits, attempt.connection_id, attempt.from_generation, None, attempt.session_id
+    )
+    granted = await store.claim(attempt, ask)
     assert not isinstance(granted, EndpointRefusal), granted
     return granted and granted.epoch
 
 
-async def claimed(stores: Stores, wish: Intent) -> int:
+async def claimed(stores: Stores, attempt: Intent) -> int:
     """It is granted."""
-    granted = await claim(stores.credentials, wish)
+    granted = await claim(stores.credentials, attempt)
     assert granted is not None
     return granted
 
 
-async def sent(stores: Stores, wish: Intent) -> Settlement:
+async def sent(stores: Stores, attempt: Intent) -> Settlement:
     """It is granted and sent; its answer, that nobody has stored yet."""
-    granted = await claimed(stores, wish)
-    return await marked(stores, wish, granted)
+    granted = await claimed(stores, attempt)
+    return await marked(stores, attempt, granted)
 
 
-async def marked(stores: Stores, wish: Intent, granted: int) -> Settlement:
+async def marked(stores: Stores, attempt: Intent, granted: int) -> Settlement:
     """What was granted is sent; its answer."""
-    mark = await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id)
+    mark = await stores.credentials.mark_sent(attempt.connection_id, attempt.attempt_id)
     assert mark is not None
-    return answer(wish, mark, granted)
+    return answer(attempt, mark, granted)
 
 
-def answer(wish: Intent, mark: SentMark, epoch: int) -> Settlement:
+def answer(attempt: Intent, mark: SentMark, epoch: int) -> Settlement:
     """Of what was sent."""
     return Settlement(
-        connection_id=wish.connection_id,
-        attempt_id=wish.attempt_id,
-        from_generation=wish.from_generation,
+        connection_id=attempt.connection_id,
+        attempt_id=attempt.attempt_id,
+        from_generation=attempt.from_generation,
         epoch=epoch,
         sealed=Sealed(IDS.uuid7(), b"refreshed"),
         refreshable=True,
@@ -130,18 +132,18 @@ def answer(wish: Intent, mark: SentMark, epoch: int) -> Settlement:
     )
 
 
-def unknown(wish: Intent, due_in_s: float | None = 0.0, reason: str = "cut") -> UnknownOutcome:
+def unknown(attempt: Intent, due_in_s: float | None = 0.0, reason: str = "cut") -> UnknownOutcome:
     """Its outcome is not known."""
-    return UnknownOutcome(wish.connection_id, wish.attempt_id, reason, due_in_s, IDS.uuid7())
+    return UnknownOutcome(attempt.connection_id, attempt.attempt_id, reason, due_in_s, IDS.uuid7())
 
 
 async def unknown_rotation(stores: Stores) -> tuple[Credential, Intent]:
     """A connection whose refresh was sent, and nobody knows what came of it."""
     credential = await connected(stores)
-    wish = intent(credential, await a_session(stores))
-    await sent(stores, wish)
-    assert await stores.credentials.mark_unknown(unknown(wish))
-    return credential, wish
+    attempt = intent(credential, await a_session(stores))
+    await sent(stores, attempt)
+    assert await stores.credentials.mark_unknown(unknown(attempt))
+    return credential, attempt
 
 
 def reauth_requirement(credential: Credential, attempt_id: UUID | None = None) -> ReauthRequirement:

@@ -22,7 +22,7 @@ def judged(reply: RawResponse, by: str | Rules = PLAIN, *, now_epoch_s: float | 
     return classify(RULES[by] if isinstance(by, str) else by, reply, now_epoch_s=now_epoch_s)
 
 
-def own(*patterns: dict[str, Any], provider: str = "generic_oauth2", **settings: Any) -> Rules:
+def own_rules(*patterns: dict[str, Any], provider: str = "generic_oauth2", **settings: Any) -> Rules:
     """The rules of a connection with *patterns* of its own."""
     return rules_of(PROFILES[provider], {"patterns": list(patterns), **settings}, tenant="acme")
 
@@ -65,7 +65,7 @@ def netsuite_record(success: bool, code: str = "") -> str:
 
 def salesforce_graph(name: str, done: Any, *parts: tuple[int, str]) -> dict[str, Any]:
     """Return the response to one graph; each part is a status and a code."""
-    told = [
+    patterns = [
         {
             "httpStatusCode": status,
             "referenceId": code,
@@ -73,7 +73,7 @@ def salesforce_graph(name: str, done: Any, *parts: tuple[int, str]) -> dict[str,
         }
         for status, code in parts
     ]
-    return {"graphId": name, "isSuccessful": done, "graphResponse": {"compositeResponse": told}}
+    return {"graphId": name, "isSuccessful": done, "graphResponse": {"compositeResponse": patterns}}
 
 
 def response_of(text: str) -> RawResponse:

@@ -120,8 +120,8 @@ class Simulated:
     async def release(self, release: Release) -> Released:
         return await self.redis.state.release(release)
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
-        self.redis.state.release_soon(release, told)
+    def release_soon(self, release: Release, callback: OnReleased) -> None:
+        self.redis.state.release_soon(release, callback)
 
     async def cancel(self, ask: AdmitRequest) -> None:
         await self.redis.state.cancel(ask)

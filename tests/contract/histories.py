@@ -134,21 +134,23 @@ class Difference(NamedTuple):
 def history(random: Random, steps: int, losses: float = 0.0) -> list[Step]:
     """*steps* steps in one of the worlds; such a part of them *losses*."""
     plans = random.choice(WORLDS)
-    made: list[Step] = []
-    asked: list[AskFor] = []
+    made_steps: list[Step] = []
+    admissions: list[AskFor] = []
     for _ in range(steps):
         if losses and random.random() < losses:
-            made.append(Lose(random.random() < 0.5))
+            made_steps.append(Lose(random.random() < 0.5))
             continue
         kind = random.random()
         if kind < 0.2:
-            made.append(Pass(random.choice(PAUSES_S)))
-        elif kind < 0.5 or not asked:
-            asked.append(AskFor(len(asked) + 1, _ask(random, random.choice(plans), len(asked) + 1)))
-            made.append(asked[-1])
+            made_steps.append(Pass(random.choice(PAUSES_S)))
+        elif kind < 0.5 or not admissions:
+            admissions.append(
+                AskFor(len(admissions) + 1, _ask(random, random.choice(plans), len(admissions) + 1))
+            )
+            made_steps.append(admissions[-1])
         else:
-            made.append(_follow_up(random, kind, random.choice(asked[-BUSY:])))
-    return made
+            made_steps.append(_follow_up(random, kind, random.choice(admissions[-BUSY:])))
+    return made_steps
 
 
 def _ask(random: Random, plan: Plan, number: int) -> AdmitRequest:
@@ -170,18 +172,18 @@ def _ask(random: Random, plan: Plan, number: int) -> AdmitRequest:
     )
 
 
-def _follow_up(random: Random, kind: float, asked: AskFor) -> Step:
+def _follow_up(random: Random, kind: float, admission: AskFor) -> Step:
     if kind < 0.62:
-        return Again(asked.number)
+        return Again(admission.number)
     if kind < 0.7:
-        return GiveUp(asked.number)
+        return GiveUp(admission.number)
     if kind < 0.82:
-        return Renew(asked.number, random.random() < 0.5)
-    buckets = range(len(asked.ask.plan.buckets))
+        return Renew(admission.number, random.random() < 0.5)
+    buckets = range(len(admission.ask.plan.buckets))
     actual = {index: random.choice(COSTS) for index in buckets if random.random() < 0.5}
     observed = {index: _observation(random) for index in buckets if random.random() < 0.4}
     health, reporter = random.choice(list(DestinationHealth)), random.choice((2, 2, 3))
-    return End(asked.number, health, actual, observed, reporter)
+    return End(admission.number, health, actual, observed, reporter)
 
 
 def _observation(random: Random) -> Observation:
@@ -252,10 +254,10 @@ async def difference(
         others["model"] = Side(local_gate())
     try:
         for number, step in enumerate(steps):
-            told = await script.take(step)
-            for whose, side in others.items():
-                if not agree(told, other := await side.take(step)):
-                    return Difference(number, whose, other, told)
+            answer = await script.take(step)
+            for side_name, side in others.items():
+                if not agree(answer, other := await side.take(step)):
+                    return Difference(number, side_name, other, answer)
     finally:
         assert isinstance(scripted.gate, RedisGate)
         await scripted.gate.close()

@@ -33,7 +33,7 @@ RESOLVED = (
     *("begin", "begin_again", "sync", "fire", "pause", "resume", "drop", "redrive"),
 )
 """What a store asks once more by itself where an answer was lost."""
-TOLD = ("end", "heartbeat", "rescue", "cancel", "retry_now", "resolve", "expire", "prune")
+REPORTED = ("end", "heartbeat", "rescue", "cancel", "retry_now", "resolve", "expire", "prune")
 """What its caller is told to be in doubt then; all of it may be asked again."""
 LOOK_EACH = 10
 """Steps after which all is compared that is stored; the jobs are after each."""
@@ -174,7 +174,7 @@ class Draft:
         losses = ["request", "answers", "caller"]
         if act in RESOLVED:
             losses.append("answer")
-        if act in (*RESOLVED, *TOLD) and self._draw.random() < LOST:
+        if act in (*RESOLVED, *REPORTED) and self._draw.random() < LOST:
             self.steps.append(Do("lost", (self._draw.choice(losses), act, args)))
         else:
             self.steps.append(Do(act, args))

@@ -94,13 +94,16 @@ class Side:
     async def glance(self) -> object:
         """All jobs, as people see them."""
         views = await self._stores.jobs.search(state=None, kind=None, tenant_id=None, queue=None, limit=MOST)
-        return [_shown(view) | {"failures": [_told(one) for one in view.failures]} for view in views]
+        return [
+            _shown(view) | {"failures": [_shown_failure(failure) for failure in view.failures]}
+            for view in views
+        ]
 
     async def state(self) -> object:
         """All dead letters, and what is counted."""
         letters = await self._letters()
-        own = [{"dead_letter_id": 0, "history": len(one.history)} for one in letters]
-        shown = [_shown(one) | its for one, its in zip(letters, own, strict=True)]
+        histories = [{"dead_letter_id": 0, "history": len(letter.history)} for letter in letters]
+        shown = [_shown(letter) | its for letter, its in zip(letters, histories, strict=True)]
         sessions = sorted(await self._stores.sessions.search(), key=lambda session: session.session_id)
         run_times = [await self._stores.schedule_store.runs(name, MOST) for name in SCHEDULES]
         return [
@@ -113,10 +116,10 @@ class Side:
         ]
 
     async def _letters(self) -> Sequence[DeadLetter]:
-        found = await self._stores.dead_letters.search(
+        letters = await self._stores.dead_letters.search(
             status=None, category=None, tenant_id=None, kind=None, limit=MOST
         )
-        return sorted(found, key=lambda letter: (letter.first_at, letter.job_id))
+        return sorted(letters, key=lambda letter: (letter.first_at, letter.job_id))
 
     # ---- processes -----------------------------------------------------------------------------
 
@@ -167,14 +170,17 @@ class Side:
         return await self._enqueued(self._asked[number % len(self._asked)]) if self._asked else None
 
     async def _enqueued(self, jobs: Sequence[NewJob]) -> object:
-        return [(one.job_id, one.inserted, one.key_state) for one in await self._stores.jobs.enqueue(jobs)]
+        return [
+            (enqueued.job_id, enqueued.inserted, enqueued.key_state)
+            for enqueued in await self._stores.jobs.enqueue(jobs)
+        ]
 
     async def claim(self, process: int) -> object:
         session_id, claimed, in_vain = self._session(process), list[Job](), 0
         while in_vain < IN_VAIN:
-            found = await self._jobs_of(process).claim(EVERYTHING, 100, session_id)
-            claimed += found
-            in_vain = 0 if found else in_vain + 1
+            jobs = await self._jobs_of(process).claim(EVERYTHING, 100, session_id)
+            claimed += jobs
+            in_vain = 0 if jobs else in_vain + 1
         return [self._holds(process, job) for job in sorted(claimed, key=lambda job: job.job_id)]
 
     async def claim_suspect(self, process: int, starts: bool) -> object:
@@ -184,8 +190,8 @@ class Side:
         if not starts:
             self._unstarted.add(job.lease_id)
             return self._holds(process, job)
-        held = self._holds(process, job)
-        return [held, await self._jobs_of(process).start_suspect(job.job_id, job.lease_id)]
+        is_held = self._holds(process, job)
+        return [is_held, await self._jobs_of(process).start_suspect(job.job_id, job.lease_id)]
 
     def _holds(self, process: int, job: Job) -> object:
         self._held[process, job.job_id] = job
@@ -193,10 +199,10 @@ class Side:
 
     async def acknowledge(self, process: int, number: int, outcome: str, delay_s: float) -> object:
         """One that it holds, or held: the others may have it by now."""
-        known = self._known(process)
-        if not known:
+        jobs = self._known(process)
+        if not jobs:
             return None
-        return await self._acknowledged(process, [(known[number % len(known)], outcome)], delay_s)
+        return await self._acknowledged(process, [(jobs[number % len(jobs)], outcome)], delay_s)
 
     async def acknowledge_all(self, process: int, outcomes: Sequence[str], delay_s: float) -> object:
         """All of them at once, in turns by one of *outcomes*."""
@@ -206,9 +212,9 @@ class Side:
 
     def _known(self, process: int) -> list[Job]:
         """What it was given. Who reads back whether a lease was settled finds an earlier end of it, too."""
-        known = [job for (whose, _), job in self._held.items() if whose == process]
+        jobs = [job for (holder, _), job in self._held.items() if holder == process]
         settled = self._accepted if self._loss == "answer" else ()
-        return sorted((job for job in known if job.lease_id not in settled), key=lambda job: job.job_id)
+        return sorted((job for job in jobs if job.lease_id not in settled), key=lambda job: job.job_id)
 
     async def _acknowledged(self, process: int, ends: Sequence[tuple[Job, str]], delay_s: float) -> object:
         """One that was not run has nothing to tell but that."""
@@ -244,8 +250,8 @@ class Side:
         return await self._stores.jobs.expire_due(MOST)
 
     async def prune(self, keep_s: float) -> object:
-        kept = {"completed": keep_s, "cancelled": keep_s, "discarded": keep_s}
-        return await self._stores.jobs.prune(kept, MOST)
+        keep_by_state = {"completed": keep_s, "cancelled": keep_s, "discarded": keep_s}
+        return await self._stores.jobs.prune(keep_by_state, MOST)
 
     # ---- schedules -----------------------------------------------------------------------------
 
@@ -260,20 +266,20 @@ class Side:
 
     async def look(self, process: int) -> object:
         """What a process knows of schedules it knows from here."""
-        found = await self._stores.schedule_store.schedules()
-        self._seen |= {(process, state.schedule.name): state.last_run_at for state in found}
-        return found
+        schedules = await self._stores.schedule_store.schedules()
+        self._seen |= {(process, state.schedule.name): state.last_run_at for state in schedules}
+        return schedules
 
     async def fire(self, process: int, name: str, step_s: float, fields: dict[str, Any]) -> object:
         """One so long after the last that it knows of."""
-        seen = self._seen.get((process, name))
-        if seen is None:
+        seen_run_at = self._seen.get((process, name))
+        if seen_run_at is None:
             return None
         job = new_job(KINDS[0], tenant_id=TENANTS[0], job_id=self._ids.uuid7(), **fields)
         self._jobs.append(job.job_id)
-        run_at = seen + timedelta(seconds=step_s)
+        run_at = seen_run_at + timedelta(seconds=step_s)
         took = await self._stores.schedule_store.record_run(
-            name, seen, run_at, 1, self._session(process), job
+            name, seen_run_at, run_at, 1, self._session(process), job
         )
         if took:
             self._seen[process, name] = run_at
@@ -307,9 +313,9 @@ class Side:
         letters = await self._letters()
         if not letters:
             return None
-        chosen = letters[number % len(letters)].dead_letter_id
+        letter_id = letters[number % len(letters)].dead_letter_id
         return await self._stores.dead_letters.resolve(
-            chosen, status="abandoned", resolution="abandoned", by="me", reason="no use"
+            letter_id, status="abandoned", resolution="abandoned", by="me", reason="no use"
         )
 
 
@@ -321,6 +327,6 @@ def _rounded(value: Any) -> Any:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def _told(failure: Any) -> Any:
+def _shown_failure(failure: Any) -> Any:
     """One line of a job's history; the stores may use other words, and write moments in another way."""
     return {name: _rounded(failure.get(name)) for name in ("category", "code", "attempt", "ran_s")}

@@ -29,13 +29,18 @@ def group(key: str, tenant_id: str | None = None) -> Scope:
     return Scope(ScopeKind.GROUP, key, tenant_id)
 
 
-async def taken(
-    stores: Stores, session_id: UUID, most: int = 100_000, *, demand: int = 100, wanted: ClaimFilter = ANY
+async def claim_jobs(
+    stores: Stores,
+    session_id: UUID,
+    most: int = 100_000,
+    *,
+    demand: int = 100,
+    claim_filter: ClaimFilter = ANY,
 ) -> list[Job]:
     """The first *most* jobs in the order of their claims; fewer once a claim gives none."""
     jobs: list[Job] = []
     while len(jobs) < most:
-        batch = await stores.jobs.claim(wanted, min(demand, most - len(jobs)), session_id)
+        batch = await stores.jobs.claim(claim_filter, min(demand, most - len(jobs)), session_id)
         if not batch:
             break
         jobs += batch
@@ -56,7 +61,7 @@ async def done(stores: Stores, jobs: Sequence[Job]) -> None:
     assert await stores.jobs.acknowledge(outcomes) == {job.job_id for job in jobs}
 
 
-async def drained(stores: Stores, session_id: UUID, *, wanted: ClaimFilter = ANY) -> list[Job]:
+async def drained(stores: Stores, session_id: UUID, *, claim_filter: ClaimFilter = ANY) -> list[Job]:
     """All that is to be had by claims alone, time passing as the store tells; each job completed at once.
 
     Ends when the store says that nothing will be due; fails where it names a time and has nothing then.
@@ -64,15 +69,15 @@ async def drained(stores: Stores, session_id: UUID, *, wanted: ClaimFilter = ANY
     jobs: list[Job] = []
     due_s: float | None = None
     for _ in range(MOST_LOOKS):
-        batch = await stores.jobs.claim(wanted, 100, session_id)
-        suspect = await stores.jobs.claim_suspect(wanted, session_id)
+        batch = await stores.jobs.claim(claim_filter, 100, session_id)
+        suspect = await stores.jobs.claim_suspect(claim_filter, session_id)
         batch += [suspect] if suspect is not None else []
         if batch:
             await done(stores, batch)
             jobs += batch
             continue
         await stores.jobs.expire_due(1000)
-        due_s = await stores.jobs.next_due_in_s(wanted)
+        due_s = await stores.jobs.next_due_in_s(claim_filter)
         if due_s is None:
             return jobs
         await stores.pass_time(max(due_s, LINGER_S) + 0.01)

@@ -49,11 +49,11 @@ class MemoryRoad:
 
     @contextmanager
     def losing(self, loss: Loss) -> Iterator[None]:
-        async def before(operation: str) -> None:
+        async def before_operation(operation: str) -> None:
             if loss == "request" and operation not in _READS:
                 raise DependencyUnavailableError("it did not get there")
 
-        async def after(operation: str) -> None:
+        async def after_operation(operation: str) -> None:
             if operation in _READS:
                 return
             if loss == "answers":
@@ -61,7 +61,7 @@ class MemoryRoad:
             if loss == "caller":
                 raise asyncio.CancelledError
 
-        self._link.on_arrival, self._link.on_answer = before, after
+        self._link.on_arrival, self._link.on_answer = before_operation, after_operation
         try:
             yield
         finally:
@@ -94,10 +94,10 @@ class LossyDatabase(Database):
         if statement.name in _BESIDE:
             return await super().run(statement, values, tenants, urgent=urgent)
         self._arrive()
-        found = await super().run(statement, values, tenants, urgent=urgent)
+        rows = await super().run(statement, values, tenants, urgent=urgent)
         if statement.name != _WITH_A_CLAIM:
             self._depart()
-        return found
+        return rows
 
     @asynccontextmanager
     async def transaction(self, tenants: tuple[str, ...] | None = None) -> AsyncIterator[Transaction]:

@@ -137,9 +137,9 @@ class Histories(ABC, Generic[S]):
         for number, step in enumerate(steps):
             looks = self.looks(number, step, last=number == len(steps) - 1)
             for act in (lambda side, step=step: side.take(step), *looks):
-                told = await act(memory), await act(real)
-                if told[0] != told[1]:
-                    return Difference(number, *told)
+                results = await act(memory), await act(real)
+                if results[0] != results[1]:
+                    return Difference(number, *results)
         return None
 
     async def _begin(self) -> tuple[S, S]:
@@ -159,18 +159,18 @@ class Histories(ABC, Generic[S]):
 
     async def told(self, seed: int, steps: Sequence[Step]) -> str:
         """A difference as a person reads it."""
-        kept, found = await shortest(steps, self.difference)
-        lines = [f"seed {seed}, cut down to {len(kept)} steps:", *map(str, kept)]
-        return "\n".join([*lines, *_apart(found.memory, found.postgres)])
+        kept_steps, difference = await shortest(steps, self.difference)
+        lines = [f"seed {seed}, cut down to {len(kept_steps)} steps:", *map(str, kept_steps)]
+        return "\n".join([*lines, *_differences(difference.memory, difference.postgres)])
 
 
-def _apart(memory: object, real: object, where: str = "") -> list[str]:
+def _differences(memory: object, real: object, where: str = "") -> list[str]:
     """The leaves on which two values differ."""
     if isinstance(memory, dict) and isinstance(real, dict) and memory.keys() == real.keys():
-        return [line for name in memory for line in _apart(memory[name], real[name], f"{where}.{name}")]
+        return [line for name in memory for line in _differences(memory[name], real[name], f"{where}.{name}")]
     if isinstance(memory, list) and isinstance(real, list) and len(memory) == len(real):
         pairs = enumerate(zip(memory, real, strict=True))
-        return [line for place, pair in pairs for line in _apart(*pair, f"{where}[{place}]")]
+        return [line for index, pair in pairs for line in _differences(*pair, f"{where}[{index}]")]
     return [] if memory == real else [f"{where or 'answer'}: memory {memory!r}, postgres {real!r}"]
 
 
@@ -206,9 +206,9 @@ def run_many(kind: Callable[[LossyDatabase], Histories[Any]], count: int) -> int
 async def _run_many(kind: Callable[[LossyDatabase], Histories[Any]], admin_url: str, count: int) -> int:
     async with still(admin_url) as database:
         pair = kind(database)
-        found = await pair.first_difference(range(count))
-        if found is None:
+        found_difference = await pair.first_difference(range(count))
+        if found_difference is None:
             print(f"{count} histories: the same in memory and on PostgreSQL")
             return 0
-        print(await pair.told(*found))
+        print(await pair.told(*found_difference))
         return 1

@@ -10,14 +10,14 @@ __all__ = ["shortest"]
 S = TypeVar("S")
 
 
-class _Found(Protocol):
+class _Failure(Protocol):
     """A difference, and the number of the step after which it shows."""
 
     @property
     def step(self) -> int: ...
 
 
-D = TypeVar("D", bound=_Found)
+D = TypeVar("D", bound=_Failure)
 
 
 async def shortest(
@@ -26,16 +26,16 @@ async def shortest(
     """Return *steps* without those that the difference does not need, and the difference."""
     first = await difference(steps)
     assert first is not None
-    kept = list(steps[: first.step + 1])
-    size = len(kept) // 2
+    kept_steps = list(steps[: first.step + 1])
+    size = len(kept_steps) // 2
     while size:
         at = 0
-        while at < len(kept):
-            shorter = kept[:at] + kept[at + size :]
-            found = await difference(shorter)
-            if found is None:
+        while at < len(kept_steps):
+            shorter = kept_steps[:at] + kept_steps[at + size :]
+            shorter_failure = await difference(shorter)
+            if shorter_failure is None:
                 at += size
             else:
-                kept, first = shorter[: found.step + 1], found
+                kept_steps, first = shorter[: shorter_failure.step + 1], shorter_failure
         size //= 2
-    return kept, first
+    return kept_steps, first

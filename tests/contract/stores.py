@@ -115,8 +115,13 @@ def memory_stores(clock: ManualClock | None = None) -> MemoryStores:
 
 def identity(pid: int = 1, **fields: str) -> ProcessIdentity:
     """A process of one host."""
-    given = {"host": "here", "boot_id": "boot", "pid_namespace": "pid:[1]", "process_started": "5"} | fields
-    return ProcessIdentity(pid=pid, **given)
+    identity = {
+        "host": "here",
+        "boot_id": "boot",
+        "pid_namespace": "pid:[1]",
+        "process_started": "5",
+    } | fields
+    return ProcessIdentity(pid=pid, **identity)
 
 
 async def a_session(stores: Stores, pid: int = 1, lease_s: float = LEASE_S) -> UUID:
@@ -135,9 +140,9 @@ async def claimed(stores: Stores, session_id: UUID, **fields: object) -> Job:
     """One new job, running under *session_id*."""
     job = new_job(**fields)
     await stores.jobs.enqueue([job])
-    (taken,) = await stores.jobs.claim(ANY, 1, session_id)
-    assert taken.job_id == job.job_id
-    return taken
+    (claimed,) = await stores.jobs.claim(ANY, 1, session_id)
+    assert claimed.job_id == job.job_id
+    return claimed
 
 
 async def die_out(stores: Stores, survivor: UUID, *, max_crashes: int = 3) -> tuple[int, int]:

@@ -52,14 +52,14 @@ async def line(api: MalformedApi) -> AsyncIterator[Line]:
     writer.close()
 
 
-async def whole(line: Line, lie: str) -> tuple[bytes, bytes]:
+async def whole_exchange(line: Line, lie: str) -> tuple[bytes, bytes]:
     """Head and body of an answer that is honest about its length."""
     await line.ask(lie)
     head = await line.until(b"\r\n\r\n")
     (length,) = (
-        int(one.partition(b":")[2])
-        for one in head.split(b"\r\n")
-        if one.lower().startswith(b"content-length")
+        int(header.partition(b":")[2])
+        for header in head.split(b"\r\n")
+        if header.lower().startswith(b"content-length")
     )
     return head, await line.exactly(length)
 
@@ -93,9 +93,9 @@ def test_each_lie_is_looked_at_here() -> None:
 async def test_a_lie_in_an_honest_frame_leaves_the_line_usable(
     api: MalformedApi, line: Line, lie: str
 ) -> None:
-    first = await whole(line, lie)
-    assert await whole(line, lie) == first
-    assert [one.authorization for one in api.ledger.arrivals] == ["Bearer t"] * 2
+    first = await whole_exchange(line, lie)
+    assert await whole_exchange(line, lie) == first
+    assert [arrival.authorization for arrival in api.ledger.arrivals] == ["Bearer t"] * 2
 
 
 @pytest.mark.parametrize("lie", sorted(CUT))
@@ -105,33 +105,33 @@ async def test_a_lie_that_ends_the_line(line: Line, lie: str) -> None:
         with pytest.raises(ConnectionResetError):
             await line.all()
         return
-    said = await line.all()
-    head, _, body = said.partition(b"\r\n\r\n")
-    wanted = {
+    raw = await line.all()
+    head, _, body = raw.partition(b"\r\n\r\n")
+    expected = {
         "bad_chunk": b"zz\r\n" in body,
         "cut_body": body == b'{"ok":true',
         "cut_head": not body,
-        "http_09": said == b'{"ok":true}',
+        "http_09": raw == b'{"ok":true}',
         "length_long": b"Content-Length: 500" in head and len(body) == 11,
         "length_negative": b"Content-Length: -1" in head,
         "length_twice": head.count(b"Content-Length") == 2,
-        "not_http": not said.startswith(b"HTTP"),
+        "not_http": not raw.startswith(b"HTTP"),
     }
-    assert wanted[lie]
+    assert expected[lie]
 
 
 async def test_zips_are_what_they_say(line: Line) -> None:
     ok = b'{"ok":true}'
-    _, members = await whole(line, "gzip_members")
-    one = gzip.compress(b" ", mtime=0)
-    assert (len(members) // len(one), members.count(one)) == (100_001, 100_000)
-    assert gzip.decompress(members[99_999 * len(one) :]) == b" " + ok
-    _, twice = await whole(line, "gzip_in_gzip")
+    _, members = await whole_exchange(line, "gzip_members")
+    compressed = gzip.compress(b" ", mtime=0)
+    assert (len(members) // len(compressed), members.count(compressed)) == (100_001, 100_000)
+    assert gzip.decompress(members[99_999 * len(compressed) :]) == b" " + ok
+    _, twice = await whole_exchange(line, "gzip_in_gzip")
     assert gzip.decompress(gzip.decompress(twice)) == ok
-    _, torn = await whole(line, "gzip_truncated")
+    _, torn = await whole_exchange(line, "gzip_truncated")
     with pytest.raises(EOFError):
         gzip.decompress(torn)
-    head, plain = await whole(line, "wrong_encoding")
+    head, plain = await whole_exchange(line, "wrong_encoding")
     assert (b"Content-Encoding: gzip" in head, plain) == (True, ok)
 
 
@@ -217,9 +217,9 @@ async def test_switching_unasked(line: Line) -> None:
 
 
 async def test_hints_are_sent_as_asked(line: Line) -> None:
-    head, _ = await whole(line, "retry_after?value=%205%20&twice=nan&status=503")
+    head, _ = await whole_exchange(line, "retry_after?value=%205%20&twice=nan&status=503")
     assert head.startswith(b"HTTP/1.1 503")
-    assert [one for one in head.split(b"\r\n") if one.startswith(b"Retry-After")] == [
+    assert [header for header in head.split(b"\r\n") if header.startswith(b"Retry-After")] == [
         b"Retry-After:  5 ",
         b"Retry-After: nan",
     ]
@@ -227,7 +227,7 @@ async def test_hints_are_sent_as_asked(line: Line) -> None:
 
 @pytest.mark.parametrize("lie", ["deep", "long_number"])
 async def test_bodies_that_break_parsers_do(line: Line, lie: str) -> None:
-    _, body = await whole(line, lie)
+    _, body = await whole_exchange(line, lie)
     with pytest.raises((RecursionError, ValueError)):
         json.loads(body)
 

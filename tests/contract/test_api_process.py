@@ -22,9 +22,9 @@ async def test_process_is_switched_and_shows_its_ledger_over_http() -> None:
         assert (await call(path, **token("t1"))).status == 401
         await api.control("calm")
         assert (await call(path, **token("t1"))).status == 200
-        told = await api.control("ledger", account="acme", arrivals=True)
-        assert [one["status"] for one in told.pop("arrivals")] == [200, 401, 200]
-        assert told == {"arrived": 3, "admitted": 2, "refused": 0, "in_flight": 0, "most_in_flight": 1}
+        ledger = await api.control("ledger", account="acme", arrivals=True)
+        assert [arrival["status"] for arrival in ledger.pop("arrivals")] == [200, 401, 200]
+        assert ledger == {"arrived": 3, "admitted": 2, "refused": 0, "in_flight": 0, "most_in_flight": 1}
         assert (await api.control("ledger", account="globex"))["arrived"] == 0
         for operation, data in (("switch", {"capacity": 2}), ("lock", {}), ("nothing", {})):
             with pytest.raises(InvalidInputError):
@@ -62,8 +62,8 @@ async def test_the_liar_is_one_too() -> None:
 
 
 async def test_a_taken_port_stops_it_with_a_hint() -> None:
-    async with MercadoLibreApi() as taken:
-        api = ApiProcess("stripe", port=int(taken.url.rpartition(":")[2]))
+    async with MercadoLibreApi() as second_api:
+        api = ApiProcess("stripe", port=int(second_api.url.rpartition(":")[2]))
         with pytest.raises(DependencyUnavailableError, match="hint: choose another --port"):
             await api.start()
 

@@ -45,9 +45,9 @@ async def query(call: Caller, text: str, path: str = NEW, **variables: object) -
 def data(reply: RawResponse) -> dict[str, dict[str, object]]:
     assert isinstance(reply.body, dict)
     assert "errors" not in reply.body, reply.body
-    found = reply.body["data"]
-    assert isinstance(found, dict)
-    return found
+    page = reply.body["data"]
+    assert isinstance(page, dict)
+    return page
 
 
 # ---- REST ------------------------------------------------------------------------------------------
@@ -56,8 +56,8 @@ def data(reply: RawResponse) -> dict[str, dict[str, object]]:
 async def test_rest_counts_calls_and_refuses_with_a_decimal(
     api: ShopifyApi, call: Caller, clock: ManualClock
 ) -> None:
-    told = [await call("/admin/api/rest.json") for _ in range(4)]
-    assert [call.parse_limits(reply)[REQUESTS].remaining for reply in told] == [3, 2, 1, 0]
+    replies = [await call("/admin/api/rest.json") for _ in range(4)]
+    assert [call.parse_limits(reply)[REQUESTS].remaining for reply in replies] == [3, 2, 1, 0]
     refused = await call("/admin/api/rest.json")
     assert (refused.status, refused.headers["retry-after"]) == (429, ("1.0",))
     assert call.refused(refused).wait_s == 1
@@ -100,9 +100,14 @@ async def test_a_query_is_charged_what_it_asks_and_in_the_end_what_it_gave(call:
 async def test_throttled_is_a_200_that_says_when(api: ShopifyApi, call: Caller, clock: ManualClock) -> None:
     await query(call, "{ shop }", cost=60)
     refused = await query(call, "{ shop }", cost=65)
-    heard = call.refused(refused)
-    assert (refused.status, heard.limit, heard.code) == (200, POINTS, "THROTTLED")
-    assert (heard.wait_s, heard.requested, heard.actual, heard.remaining) == (0.5, 65, None, 40)
+    observation = call.refused(refused)
+    assert (refused.status, observation.limit, observation.code) == (200, POINTS, "THROTTLED")
+    assert (observation.wait_s, observation.requested, observation.actual, observation.remaining) == (
+        0.5,
+        65,
+        None,
+        40,
+    )
     await clock.advance(0.4)
     assert call.refused(await query(call, "{ shop }", cost=65)).wait_s == pytest.approx(0.1)
     await clock.advance(0.1)
@@ -127,15 +132,15 @@ async def test_graphql_pages_by_cursor(call: Caller, clock: ManualClock) -> None
     text = """query($after: String) {
         orders(first: 25, after: $after) { nodes { id } pageInfo { hasNextPage endCursor } } }"""
     ids: list[object] = []
-    after, more = None, True
+    after_cursor, more = None, True
     while more:
         await clock.advance(1)
-        page = data(await query(call, text, after=after))["orders"]
+        page = data(await query(call, text, after=after_cursor))["orders"]
         nodes, info = page["nodes"], page["pageInfo"]
         assert isinstance(nodes, list)
         assert isinstance(info, dict)
         ids += [node["id"] for node in nodes]
-        after, more = info["endCursor"], info["hasNextPage"]
+        after_cursor, more = info["endCursor"], info["hasNextPage"]
     assert ids == [f"gid://shopify/Order/{number}" for number in range(1001, 1061)]
 
 
@@ -146,8 +151,8 @@ async def test_graphql_pages_by_cursor(call: Caller, clock: ManualClock) -> None
 async def test_a_mutation_tells_of_user_errors(call: Caller, product: object, fields: list[str]) -> None:
     text = """mutation($p: ProductInput!) {
         productUpdate(product: $p) { product { title } userErrors { field } } }"""
-    told = data(await query(call, text, p=product))["productUpdate"]
-    assert told == {"product": None, "userErrors": [{"field": fields}]}
+    update = data(await query(call, text, p=product))["productUpdate"]
+    assert update == {"product": None, "userErrors": [{"field": fields}]}
 
 
 async def test_a_query_that_cannot_be_read_is_an_error_in_a_200(call: Caller) -> None:
@@ -163,8 +168,8 @@ async def test_a_query_that_cannot_be_read_is_an_error_in_a_200(call: Caller) ->
 async def start(call: Caller, path: str, text: str = RUN) -> tuple[object, str | None]:
     """The id of the operation, or the code of the refusal as it is heard."""
     reply = await query(call, text, path, export=EXPORT, cost=0)
-    (told,) = data(reply).values()
-    operation = told["bulkOperation"]
+    (payload,) = data(reply).values()
+    operation = payload["bulkOperation"]
     if isinstance(operation, dict):
         return operation["id"], None
     return None, call.refused(reply).code
@@ -193,8 +198,8 @@ async def test_from_2026_five_at_once(api: ShopifyApi, call: Caller) -> None:
     cancel = (
         'mutation { bulkOperationCancel(id: "gid://shopify/BulkOperation/2") { bulkOperation { status } } }'
     )
-    told = data(await query(call, cancel, cost=0))["bulkOperationCancel"]
-    assert told == {"bulkOperation": {"status": "CANCELED"}}
+    cancelled = data(await query(call, cancel, cost=0))["bulkOperationCancel"]
+    assert cancelled == {"bulkOperation": {"status": "CANCELED"}}
     assert (await start(call, NEW))[1] is None
 
 
@@ -206,12 +211,12 @@ def result(text: str | None) -> Iterator[dict[str, object]]:
 async def test_the_result_is_polled_for_and_told_line_by_line(
     api: ShopifyApi, call: Caller, clock: ManualClock
 ) -> None:
-    found, _ = await start(call, NEW)
+    operation, _ = await start(call, NEW)
     poll = "query($id: ID!) { bulkOperation(id: $id) { status url objectCount rootObjectCount } }"
-    running = data(await query(call, poll, id=found))["bulkOperation"]
+    running = data(await query(call, poll, id=operation))["bulkOperation"]
     assert (running["status"], running["url"]) == ("RUNNING", None)
     await clock.advance(1)
-    done = data(await query(call, poll, id=found))["bulkOperation"]
+    done = data(await query(call, poll, id=operation))["bulkOperation"]
     assert (done["status"], done["objectCount"], done["rootObjectCount"]) == ("COMPLETED", "180", "60")
     lines = list(result((await call(str(done["url"]))).text))
     orders = [line["id"] for line in lines if "__parentId" not in line]
@@ -224,9 +229,9 @@ async def test_the_result_is_polled_for_and_told_line_by_line(
 
 
 async def test_a_bulk_query_that_cannot_be_read_does_not_start(api: ShopifyApi, call: Caller) -> None:
-    told = data(await query(call, RUN, export="{ orders("))["bulkOperationRunQuery"]
-    errors = told["userErrors"]
+    started = data(await query(call, RUN, export="{ orders("))["bulkOperationRunQuery"]
+    errors = started["userErrors"]
     assert isinstance(errors, list)
-    assert (told["bulkOperation"], errors[0]["code"]) == (None, "INVALID")
+    assert (started["bulkOperation"], errors[0]["code"]) == (None, "INVALID")
     assert BULK not in call.parse_limits(await query(call, RUN, export="{ orders("))
     assert api.bulk("acme").running() == 0

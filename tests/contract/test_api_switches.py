@@ -76,11 +76,11 @@ async def test_the_ledger_knows_who_was_in_flight_at_any_time() -> None:
 async def test_a_client_that_leaves_is_still_in_flight() -> None:
     async with NetSuiteApi() as api, calling(api) as call:
         hold = api.hold()
-        gone = asyncio.create_task(call(SOMETHING["netsuite"]))
+        task = asyncio.create_task(call(SOMETHING["netsuite"]))
         await hold.reached()
-        gone.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await gone
+            await task
         await call(SOMETHING["netsuite"])
         assert (api.ledger.in_flight(), api.ledger.most_in_flight()) == (1, 2)
 
@@ -178,15 +178,15 @@ async def test_workers_that_come_back_take_up_what_waits(back: str) -> None:
 
 
 async def test_flapping_fails_a_half_drawn_from_the_seed() -> None:
-    told = []
+    replies = []
     for _ in range(2):
         async with MercadoLibreApi(calls=1000, seed=3) as api, calling(api) as call:
             api.switch(failing=0.5)
-            told.append([(await call(ME)).status for _ in range(100)])
-            assert api.ledger.admitted() == told[-1].count(200)
-    assert told[0] == told[1]
-    assert set(told[0]) == {200, 503}
-    assert 30 < told[0].count(503) < 70
+            replies.append([(await call(ME)).status for _ in range(100)])
+            assert api.ledger.admitted() == replies[-1].count(200)
+    assert replies[0] == replies[1]
+    assert set(replies[0]) == {200, 503}
+    assert 30 < replies[0].count(503) < 70
 
 
 async def test_refused_call_is_not_counted_as_carried_out() -> None:
@@ -201,7 +201,7 @@ async def test_dead_by_cutting_the_line() -> None:
         api.switch(failing=1, how="cut")
         with pytest.raises(aiohttp.ClientError):
             await call(ME, "POST")  # aiohttp sends a GET again by itself
-        assert [(one.status, one.admitted_mono) for one in api.ledger.arrivals] == [(None, None)]
+        assert [(arrival.status, arrival.admitted_mono) for arrival in api.ledger.arrivals] == [(None, None)]
         api.calm()
         assert (await call(ME)).status == 200
 
@@ -213,7 +213,7 @@ async def test_dead_by_hanging_until_the_client_leaves_or_the_api_stops() -> Non
         while api.ledger.arrived() < 2:
             await asyncio.sleep(0)
         hanging[0].cancel()
-        while not any(one.ended_mono for one in api.ledger.arrivals):
+        while not any(arrival.ended_mono for arrival in api.ledger.arrivals):
             await asyncio.sleep(0.001)
         assert not hanging[1].done()
     with pytest.raises(aiohttp.ClientError):
@@ -247,19 +247,19 @@ async def test_a_token_that_died_gets_the_vendors_401(name: str) -> None:
 async def test_shopifys_own_header_bears_a_token_too() -> None:
     async with ShopifyApi(takes_s=0) as api, calling(api) as call:
         api.switch(unauthorised={"old"})
-        told = {"headers": {"X-Shopify-Access-Token": "old"}}
-        assert (await call("/admin/api/rest.json", **told)).status == 401
+        options = {"headers": {"X-Shopify-Access-Token": "old"}}
+        assert (await call("/admin/api/rest.json", **options)).status == 401
         assert api.ledger.arrivals[0].authorization == "old"
 
 
-@pytest.mark.parametrize(("told", "wanted"), [("7", ("7",)), ("nan", ("nan",)), ("", ())])
-async def test_retry_after_of_choice(told: str, wanted: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("retry_after", "expected"), [("7", ("7",)), ("nan", ("nan",)), ("", ())])
+async def test_retry_after_of_choice(retry_after: str, expected: tuple[str, ...]) -> None:
     async with ShopifyApi(ShopLimits(calls=1), takes_s=0, clock=ManualClock()) as api, calling(api) as call:
-        api.switch(retry_after=told)
+        api.switch(retry_after=retry_after)
         fine, refused = [await call("/admin/api/rest.json") for _ in range(2)]
-        assert ("retry-after" in fine.headers, refused.headers.get("retry-after", ())) == (False, wanted)
+        assert ("retry-after" in fine.headers, refused.headers.get("retry-after", ())) == (False, expected)
         api.switch(failing=1)
-        assert (await call("/admin/api/rest.json")).headers.get("retry-after", ()) == wanted
+        assert (await call("/admin/api/rest.json")).headers.get("retry-after", ()) == expected
 
 
 async def test_switches_that_are_not_named_stay() -> None:

@@ -48,8 +48,8 @@ async def test_netsuite_counts_all_doors_of_an_account_together(path: str) -> No
         ]
         await hold.reached(3)
         refused = await call(path, "POST" if path == SOAP else "GET")
-        heard = call.refused(refused)
-        assert (heard.limit, api.ledger.in_flight("acme")) == (CONCURRENCY, 3)
+        observation = call.refused(refused)
+        assert (observation.limit, api.ledger.in_flight("acme")) == (CONCURRENCY, 3)
         async with calling(api, "globex") as other:
             assert (await other(RECORDS)).status == 200
         hold.release()
@@ -112,8 +112,8 @@ async def test_hubspot_rolls_its_window() -> None:
         assert call.parse_limits(await call(CONTACTS))[REQUESTS].remaining == 2
         await clock.advance(6)
         assert [(await call(CONTACTS)).status for _ in range(3)] == [200, 200, 429]
-        heard = call.refused(await call(CONTACTS))
-        assert (heard.limit, heard.code, heard.window_s, heard.remaining) == (
+        observation = call.refused(await call(CONTACTS))
+        assert (observation.limit, observation.code, observation.window_s, observation.remaining) == (
             REQUESTS, "TEN_SECONDLY_ROLLING", 10, 0,
         )  # fmt: skip
         await clock.advance(4)  # the first has left the window, the other two have not
@@ -125,31 +125,31 @@ async def test_hubspot_counts_days() -> None:
     async with HubSpotApi(daily=2, clock=clock) as api, calling(api) as call:
         assert [call.parse_limits(await call(CONTACTS))[DAILY].remaining for _ in range(2)] == [1, 0]
         await clock.advance(3600)
-        heard = call.refused(await call(CONTACTS))
-        assert (heard.limit, heard.daily, heard.code) == (DAILY, True, "DAILY")
+        observation = call.refused(await call(CONTACTS))
+        assert (observation.limit, observation.daily, observation.code) == (DAILY, True, "DAILY")
 
 
 async def test_hubspot_search_has_a_limit_of_its_own_and_no_headers() -> None:
     async with HubSpotApi(clock=ManualClock()) as api, calling(api) as call:
-        told = [await call.post(f"{CONTACTS}/search", {"limit": 5}) for _ in range(5)]
-        assert [reply.status for reply in told] == [200] * 4 + [429]
-        assert (call.refused(told[4]).limit, call.refused(told[4]).window_s) == (SEARCH, 1)
-        assert not any(name.startswith("x-hubspot") for reply in told for name in reply.headers)
+        replies = [await call.post(f"{CONTACTS}/search", {"limit": 5}) for _ in range(5)]
+        assert [reply.status for reply in replies] == [200] * 4 + [429]
+        assert (call.refused(replies[4]).limit, call.refused(replies[4]).window_s) == (SEARCH, 1)
+        assert not any(name.startswith("x-hubspot") for reply in replies for name in reply.headers)
         assert (await call(CONTACTS)).status == 200
 
 
 async def test_hubspot_pages_by_after() -> None:
     async with HubSpotApi() as api, calling(api) as call:
         for first in (CONTACTS, f"{CONTACTS}/search"):
-            after, ids = "", []
-            while after is not None:
+            after_cursor, ids = "", []
+            while after_cursor is not None:
                 reply = await (
-                    call(f"{first}?limit=25&after={after}")
+                    call(f"{first}?limit=25&after={after_cursor}")
                     if first == CONTACTS
-                    else call.post(first, {"limit": 25, "after": after})
+                    else call.post(first, {"limit": 25, "after": after_cursor})
                 )
                 ids += [row["id"] for row in body(reply)["results"]]
-                after = body(reply).get("paging", {}).get("next", {}).get("after")
+                after_cursor = body(reply).get("paging", {}).get("next", {}).get("after")
             assert ids == ALL
 
 
@@ -187,10 +187,10 @@ async def test_hubspot_a_locked_object_slows_nothing_else() -> None:
 async def test_stripe_says_which_rate(options: Any, path: str, reason: str, limit: str) -> None:
     clock = ManualClock()
     async with StripeApi(clock=clock, **options) as api, calling(api) as call:
-        told = [await call(path) for _ in range(3)]
-        assert [reply.status for reply in told] == [200, 200, 429]
-        heard = call.refused(told[2])
-        assert (heard.limit, heard.code) == (limit, reason)
+        replies = [await call(path) for _ in range(3)]
+        assert [reply.status for reply in replies] == [200, 200, 429]
+        observation = call.refused(replies[2])
+        assert (observation.limit, observation.code) == (limit, reason)
         await clock.advance(0.5)
         assert (await call(path)).status == 200
 
@@ -200,8 +200,8 @@ async def test_stripe_counts_calls_in_flight() -> None:
         hold = api.hold()
         inside = asyncio.create_task(call("/v1/charges"))
         await hold.reached()
-        heard = call.refused(await call("/v1/charges"))
-        assert (heard.limit, heard.code) == (CONCURRENCY, "global-concurrency")
+        observation = call.refused(await call("/v1/charges"))
+        assert (observation.limit, observation.code) == (CONCURRENCY, "global-concurrency")
         hold.release()
         assert (await inside).status == 200
 
@@ -225,9 +225,9 @@ async def test_stripe_makes_one_charge_for_one_key() -> None:
         meanwhile = await call("/v1/charges", "POST", data={"amount": "5"}, **key)
         assert (meanwhile.status, body(meanwhile)["error"]["code"]) == (409, "idempotency_key_in_use")
         hold.release()
-        made = await first
+        reply = await first
         again = await call("/v1/charges", "POST", data={"amount": "5"}, **key)
-        assert (body(again), again.headers["idempotent-replayed"]) == (body(made), ("true",))
+        assert (body(again), again.headers["idempotent-replayed"]) == (body(reply), ("true",))
         assert (await call("/v1/charges", "POST", data={"amount": "6"}, **key)).status == 400
         assert api.created("acme") == 1
         for _ in range(2):
@@ -263,8 +263,13 @@ async def test_salesforce_counts_24_hours() -> None:
     async with SalesforceApi(daily=2, clock=clock) as api, calling(api) as call:
         assert [call.parse_limits(await call(QUERY))[DAILY].remaining for _ in range(2)] == [1, 0]
         refused = await call(QUERY)
-        heard = call.refused(refused)
-        assert (refused.status, heard.limit, heard.daily, heard.remaining) == (403, DAILY, True, 0)
+        observation = call.refused(refused)
+        assert (refused.status, observation.limit, observation.daily, observation.remaining) == (
+            403,
+            DAILY,
+            True,
+            0,
+        )
         await clock.advance(86_400)
         assert (await call(QUERY)).status == 200
 
@@ -300,9 +305,9 @@ async def test_salesforce_tells_of_each_record() -> None:
     async with SalesforceApi() as api, calling(api) as call:
         api.lock("1002")
         records = {"records": [{"id": name} for name in ("1001", "1002", "none")]}
-        told = body(await call("/services/data/v62.0/composite/sobjects", "PATCH", json=records))
-        assert [one["success"] for one in told] == [True, False, False]
-        assert [error["statusCode"] for one in told for error in one["errors"]] == [
+        results = body(await call("/services/data/v62.0/composite/sobjects", "PATCH", json=records))
+        assert [result["success"] for result in results] == [True, False, False]
+        assert [error["statusCode"] for result in results for error in result["errors"]] == [
             "UNABLE_TO_LOCK_ROW",
             "INVALID_CROSS_REFERENCE_KEY",
         ]
@@ -318,10 +323,10 @@ async def test_mercadolibre_refuses_without_a_figure(refuses_in: str, kind: str)
         MercadoLibreApi(calls=2, per_s=1, refuses_in=refuses_in, clock=clock) as api,
         calling(api) as call,
     ):
-        told = [await call("/users/me") for _ in range(3)]
-        assert [reply.status for reply in told] == [200, 200, 429]
-        assert told[2].headers["content-type"] == (kind,)
-        assert call.refused(told[2]).code == "local_rate_limited"
+        replies = [await call("/users/me") for _ in range(3)]
+        assert [reply.status for reply in replies] == [200, 200, 429]
+        assert replies[2].headers["content-type"] == (kind,)
+        assert call.refused(replies[2]).code == "local_rate_limited"
         await clock.advance(1)
         assert (await call("/users/me")).status == 200
 

@@ -71,10 +71,10 @@ class Line:
 
     async def urgent(self) -> None:
         """One more call of class 1; the one before it is over."""
-        before, self.over = self.over, asyncio.Event()
+        previous, self.over = self.over, asyncio.Event()
         self.calls.append(started_task(self.way.call(self.over, priority_class=1, wait_s=600.0)))
         await settled()
-        before.set()
+        previous.set()
         await settled()
 
     async def run(self) -> None:

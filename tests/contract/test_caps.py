@@ -21,18 +21,18 @@ from fairlead.engine.ports import (
     TenantShare,
     Tier,
 )
-from tests.contract.lane_steps import LINGER_S, done, jobs_of, taken, tenants_of
+from tests.contract.lane_steps import LINGER_S, claim_jobs, done, jobs_of, tenants_of
 from tests.contract.stores import ANY, Stores, a_session, discarded, enqueued, failed
 from tests.support.engine import new_job
 
 ALL_QUEUES = ClaimFilter(queues=("default", "mail", "sync"))
 
 
-async def after_a_look(stores: Stores, session_id: UUID, wanted: ClaimFilter = ANY) -> list[Job]:
+async def after_a_look(stores: Stores, session_id: UUID, claim_filter: ClaimFilter = ANY) -> list[Job]:
     """What is to be had once free places have been noticed, at the latest."""
-    jobs = await taken(stores, session_id, wanted=wanted)
+    jobs = await claim_jobs(stores, session_id, claim_filter=claim_filter)
     await stores.pass_time(LINGER_S + 0.1)
-    return jobs + await taken(stores, session_id, wanted=wanted)
+    return jobs + await claim_jobs(stores, session_id, claim_filter=claim_filter)
 
 
 async def cap_tenant(stores: Stores) -> None:
@@ -115,8 +115,8 @@ async def test_a_tenants_cap_counts_all_it_has(stores: Stores) -> None:
     ]
     await enqueued(stores, *(new_job(tenant_id="a", **kind) for kind in kinds * 2))
     ended = 0
-    for wanted in [ClaimFilter(queues=("mail",)), ClaimFilter(queues=("sync",)), ANY, ALL_QUEUES] * 4:
-        jobs = await after_a_look(stores, session_id, wanted)
+    for claim_filter in [ClaimFilter(queues=("mail",)), ClaimFilter(queues=("sync",)), ANY, ALL_QUEUES] * 4:
+        jobs = await after_a_look(stores, session_id, claim_filter)
         assert len(jobs) <= 3
         assert (await stores.jobs.counts()).get("running", 0) <= 3
         await done(stores, jobs)
@@ -131,7 +131,7 @@ async def test_our_own_work_is_neither_held_nor_counted(stores: Stores) -> None:
     await stores.lanes.set_group_cap(GroupCap("g", "a", 1))
     ours = {"tenant_id": "a", "group_key": "g", "kind": "token.refresh"}
     await enqueued(stores, *(new_job(**ours) for _ in range(3)))
-    assert len(await taken(stores, session_id)) == 3
+    assert len(await claim_jobs(stores, session_id)) == 3
     await enqueued(stores, *(new_job(tenant_id="a", group_key="g") for _ in range(3)), new_job(**ours))
     jobs = await after_a_look(stores, session_id)
     assert sorted(job.kind for job in jobs) == ["token.refresh", "work"]
@@ -144,13 +144,13 @@ async def test_a_shared_group_counts_all_tenants(stores: Stores) -> None:
     await enqueued(stores, *jobs_of("a", 2, group_key="h"), *jobs_of("b", 2, queue="mail", group_key="g"))
     jobs = await after_a_look(stores, session_id, ALL_QUEUES)
     assert Counter(job.group_key for job in jobs) == {"g": 3, "h": 2}
-    seen = len(jobs)
+    job_count = len(jobs)
     while jobs:
         await done(stores, jobs)
         jobs = await after_a_look(stores, session_id, ALL_QUEUES)
         assert len(jobs) <= 3
-        seen += len(jobs)
-    assert seen == 16
+        job_count += len(jobs)
+    assert job_count == 16
 
 
 async def test_a_group_of_one_tenant_is_not_anothers(stores: Stores) -> None:
@@ -170,7 +170,7 @@ async def test_work_of_other_groups_fills_the_batch(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.lanes.set_group_cap(GroupCap("g", "a", 1))
     await enqueued(stores, *jobs_of("a", 50, group_key="g"), *jobs_of("a", 50))
-    assert len(await taken(stores, session_id, demand=20)) == 51
+    assert len(await claim_jobs(stores, session_id, demand=20)) == 51
 
 
 async def test_room_left_by_a_cap_goes_to_the_same_class_first(stores: Stores) -> None:
@@ -184,11 +184,11 @@ async def test_room_left_by_a_cap_goes_to_the_same_class_first(stores: Stores) -
 async def test_a_smaller_cap_lets_go_on_what_runs(stores: Stores) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, *jobs_of("a", 12))
-    running = await taken(stores, session_id, 4)
+    running = await claim_jobs(stores, session_id, 4)
     await stores.lanes.set_tenant(TenantShare("a", max_running=2))
-    for left in (4, 3, 2):
+    for remaining in (4, 3, 2):
         assert await after_a_look(stores, session_id) == []
-        assert (await stores.jobs.counts())["running"] == left
+        assert (await stores.jobs.counts())["running"] == remaining
         await done(stores, [running.pop()])
     assert len(await after_a_look(stores, session_id)) == 1
     await done(stores, running)
@@ -201,14 +201,14 @@ async def test_a_greater_cap_and_none_at_all_hold_at_once(stores: Stores) -> Non
     await enqueued(stores, *jobs_of("a", 6), *jobs_of("a", 6, group_key="g"))
     assert len(await after_a_look(stores, session_id)) == 1
     await stores.lanes.set_tenant(TenantShare("a", max_running=3))
-    assert len(await taken(stores, session_id)) == 2
+    assert len(await claim_jobs(stores, session_id)) == 2
     await stores.lanes.set_tenant(TenantShare("a"))
-    jobs = await taken(stores, session_id)
+    jobs = await claim_jobs(stores, session_id)
     assert len(jobs) >= 3  # all of the lane without a group
     assert await stores.lanes.clear_group_cap("g", "a")
     assert not await stores.lanes.clear_group_cap("g", "a")
     assert not await stores.lanes.clear_group_cap("g", None)
-    assert len(jobs) + len(await taken(stores, session_id)) == 9
+    assert len(jobs) + len(await claim_jobs(stores, session_id)) == 9
 
 
 async def test_the_caps_of_groups_are_told(stores: Stores) -> None:
@@ -259,7 +259,7 @@ async def by_rescue(stores: Stores, job: Job, session_id: UUID) -> None:
     assert done.dead == 1
 
 
-WAYS = [
+ENDINGS = [
     by_success,
     by_failure,
     by_snooze,
@@ -271,16 +271,16 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("end_job", ENDINGS)
 async def test_a_place_that_gets_free_is_used(
-    stores: Stores, way: Callable[[Stores, Job, UUID], Awaitable[None]]
+    stores: Stores, end_job: Callable[[Stores, Job, UUID], Awaitable[None]]
 ) -> None:
     holder, other = await a_session(stores, 1), await a_session(stores, 2)
     await stores.lanes.set_tenant(TenantShare("a", max_running=1))
     await enqueued(stores, *jobs_of("a", 5))
-    (job,) = await taken(stores, holder)
+    (job,) = await claim_jobs(stores, holder)
     assert await after_a_look(stores, other) == []
-    await way(stores, job, holder)
+    await end_job(stores, job, holder)
     assert len(await after_a_look(stores, other)) == 1
 
 
@@ -288,7 +288,7 @@ async def test_suspects_are_counted_and_held(stores: Stores) -> None:
     survivor, victim = await a_session(stores, 1), await a_session(stores, 2)
     await stores.lanes.set_tenant(TenantShare("a", max_running=2))
     await enqueued(stores, *jobs_of("a", 2))
-    assert len(await taken(stores, victim)) == 2
+    assert len(await claim_jobs(stores, victim)) == 2
     await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 100)
     await enqueued(stores, *jobs_of("a", 3))
@@ -322,17 +322,17 @@ class Fleet:
     ended: list[UUID] = field(default_factory=list)
 
     async def claimer(self, session_id: UUID) -> None:
-        held: list[Job] = []
+        claimed: list[Job] = []
         while self.left > 0:
             jobs = await self.stores.jobs.claim(ALL_QUEUES, self.draw.randint(1, 6), session_id)
             if self.draw.random() < 0.2:
                 suspect = await self.stores.jobs.claim_suspect(ALL_QUEUES, session_id)
                 jobs += [suspect] if suspect is not None else []
             self._began(jobs)
-            held += jobs
+            claimed += jobs
             await asyncio.sleep(0)
-            split = 0 if not jobs else self.draw.randint(0, len(held))
-            held, ending = held[:split], held[split:]
+            split = 0 if not jobs else self.draw.randint(0, len(claimed))
+            claimed, ending = claimed[:split], claimed[split:]
             await self._end(ending)
 
     def _began(self, jobs: list[Job]) -> None:
@@ -364,7 +364,7 @@ class Fleet:
 async def crashed(stores: Stores, survivor: UUID) -> None:
     """Somebody dies with all that the caps let him have: those are suspects now."""
     victim = await a_session(stores, 99)
-    assert await taken(stores, victim, 60, wanted=ALL_QUEUES)
+    assert await claim_jobs(stores, victim, 60, claim_filter=ALL_QUEUES)
     await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 1000)
 

@@ -16,9 +16,9 @@ from tests.contract.credential_steps import (
     again,
     claim,
     connected,
-    found,
     intent,
     new_credential,
+    read_credential,
     reauth_requirement,
     sent,
 )
@@ -33,7 +33,7 @@ SOON = Lifetime(expires_in_s=300.0, urgent_in_s=100.0, critical_in_s=200.0, due_
 async def test_stored_credential_is_read_by_name_and_by_id(stores: Stores) -> None:
     new = new_credential(account_id="77")
     assert await stores.credentials.create(new)
-    credential = await found(stores)
+    credential = await read_credential(stores)
     connection = credential.connection
     assert (connection.connection_id, connection.key, connection.variant) == (new.connection_id, KEY, "eu")
     assert (connection.account_id, connection.client_id) == ("77", "app")
@@ -65,7 +65,7 @@ async def test_missing_connection_reads_as_none(stores: Stores) -> None:
 async def test_a_name_is_given_once(stores: Stores) -> None:
     first = await connected(stores)
     assert not await stores.credentials.create(new_credential())
-    assert (await found(stores)).connection == first.connection
+    assert (await read_credential(stores)).connection == first.connection
     assert await stores.credentials.create(new_credential(KEY._replace(account="other")))
     with pytest.raises(InvalidInputError):
         await stores.credentials.create(
@@ -85,7 +85,7 @@ async def test_a_token_may_live_for_ever(stores: Stores) -> None:
 async def test_time_passes_for_tokens(stores: Stores) -> None:
     await connected(stores)
     await stores.pass_time(3000)
-    credential = await found(stores)
+    credential = await read_credential(stores)
     assert [credential.expires_in_s, credential.due_in_s] == pytest.approx([600, -100], abs=5)
 
 
@@ -94,7 +94,7 @@ async def test_a_new_grant_in_place(stores: Stores) -> None:
     await sent(stores, intent(old, await a_session(stores)))
     new = again(old, variant=None, client_id="app2", endpoint={}, settings={"calls": 3}, refreshable=False)
     assert await stores.credentials.replace(new)
-    now = await found(stores)
+    now = await read_credential(stores)
     connection = now.connection
     assert (now.generation, now.settled_epoch, now.state, now.rotation) == (2, 0, "active", None)
     assert (now.sealed, now.refreshable, now.refreshed_age_s) == (new.sealed, False, None)
@@ -107,28 +107,28 @@ async def test_when_a_grant_was_given_stays_until_the_next_one(stores: Stores) -
     """By the clock that says when a token was sent."""
     await connected(stores)
     await stores.pass_time(100)
-    credential = await found(stores)
+    credential = await read_credential(stores)
     answer = await sent(stores, intent(credential, await a_session(stores)))
     assert credential.granted_at is not None
     assert (answer.sent_at - credential.granted_at).total_seconds() == pytest.approx(100, abs=5)
     await stores.credentials.settle(answer)
-    refreshed = await found(stores)
+    refreshed = await read_credential(stores)
     assert (refreshed.generation, refreshed.granted_at) == (2, credential.granted_at)
     assert await stores.credentials.replace(again(refreshed))
-    granted_at = (await found(stores)).granted_at
+    granted_at = (await read_credential(stores)).granted_at
     assert granted_at is not None
     assert (granted_at - credential.granted_at).total_seconds() == pytest.approx(100, abs=5)
 
 
 async def test_of_two_new_grants_the_first_wins(stores: Stores) -> None:
     credential = await connected(stores)
-    one, two = again(credential), again(credential)
-    wins = await asyncio.gather(stores.credentials.replace(one), stores.peer().replace(two))
+    first, two = again(credential), again(credential)
+    wins = await asyncio.gather(stores.credentials.replace(first), stores.peer().replace(two))
     assert sorted(wins) == [False, True]
-    winner = one if wins[0] else two
-    assert (await found(stores)).sealed == winner.sealed
+    winner = first if wins[0] else two
+    assert (await read_credential(stores)).sealed == winner.sealed
     for generation in (1, 2, 4):  # the one before it is the one that stands
-        assert not await stores.credentials.replace(replace(one, generation=generation))
+        assert not await stores.credentials.replace(replace(first, generation=generation))
     assert not await stores.credentials.replace(replace(again(credential), connection_id=NOBODY))
 
 
@@ -137,14 +137,14 @@ async def test_settings_change_for_who_read_the_latest(stores: Stores) -> None:
     change = SettingsChange(credential.connection, {"rate": 5})
     assert await stores.credentials.configure(change, actor="ann", audit_id=IDS.uuid7())
     assert not await stores.credentials.configure(change, actor="bob", audit_id=IDS.uuid7())
-    now = await found(stores)
+    now = await read_credential(stores)
     assert (now.connection.settings, now.generation) == ({"rate": 5}, 1)
     assert now.connection.version > credential.connection.version
     record = (await stores.trail())[-1]
     assert (record.act, record.actor) == ("connection.configured", "ann")
     assert record.details == {"set": {"rate": 5}, "unset": ["calls"]}
-    gone = SettingsChange(replace(now.connection, connection_id=NOBODY), {})
-    assert not await stores.credentials.configure(gone, actor="ann", audit_id=IDS.uuid7())
+    removal = SettingsChange(replace(now.connection, connection_id=NOBODY), {})
+    assert not await stores.credentials.configure(removal, actor="ann", audit_id=IDS.uuid7())
 
 
 async def test_settings_and_the_record_that_is_sealed_for_them_change_together(stores: Stores) -> None:
@@ -152,15 +152,15 @@ async def test_settings_and_the_record_that_is_sealed_for_them_change_together(s
     fit, other = Sealed(IDS.uuid7(), b"for these"), Sealed(IDS.uuid7(), b"another")
     late = SettingsChange(credential.connection, {"hosts": ["a.example"]}, expected_sealed=other, sealed=fit)
     assert not await stores.credentials.configure(late, actor="ann", audit_id=IDS.uuid7())
-    untouched = await found(stores)
+    untouched = await read_credential(stores)
     assert (untouched.connection, untouched.sealed) == (credential.connection, credential.sealed)
     change = replace(late, expected_sealed=credential.sealed)
     assert await stores.credentials.configure(change, actor="ann", audit_id=IDS.uuid7())
-    now = await found(stores)
+    now = await read_credential(stores)
     assert (now.sealed, now.generation, now.connection.settings) == (fit, 1, {"hosts": ["a.example"]})
     stale = replace(change, expected_sealed=fit, sealed=other)
     assert not await stores.credentials.configure(stale, actor="bob", audit_id=IDS.uuid7()), "older settings"
-    assert (await found(stores)).sealed == fit
+    assert (await read_credential(stores)).sealed == fit
 
 
 async def test_an_answer_replaces_the_record_that_its_sender_saw(stores: Stores) -> None:
@@ -168,9 +168,9 @@ async def test_an_answer_replaces_the_record_that_its_sender_saw(stores: Stores)
     answer = await sent(stores, intent(credential, await a_session(stores)))
     other = Sealed(credential.sealed.key_id, b"another")
     assert await stores.credentials.settle(replace(answer, expected_sealed=other)) == "superseded"
-    assert (await found(stores)).generation == 1
+    assert (await read_credential(stores)).generation == 1
     assert await stores.credentials.settle(replace(answer, expected_sealed=credential.sealed)) == "settled"
-    assert (await found(stores)).sealed == answer.sealed
+    assert (await read_credential(stores)).sealed == answer.sealed
 
 
 async def test_a_new_grant_and_new_settings_do_not_share_a_version(stores: Stores) -> None:
@@ -182,7 +182,7 @@ async def test_a_new_grant_and_new_settings_do_not_share_a_version(stores: Store
         else:
             change = SettingsChange(credential.connection, {"calls": step})
             assert await stores.credentials.configure(change, actor="ann", audit_id=IDS.uuid7())
-        credential = await found(stores)
+        credential = await read_credential(stores)
         versions.append(credential.connection.version)
     assert versions == sorted(set(versions))
 
@@ -198,10 +198,10 @@ async def test_revoked_stays_revoked(stores: Stores) -> None:
     assert await stores.credentials.settle(answer) == "superseded"
     assert await claim(stores.credentials, intent(credential, owner)) is None
     assert not await stores.credentials.require_reauth(reauth_requirement(credential))
-    now = await found(stores)
+    now = await read_credential(stores)
     assert (now.state, now.state_reason, now.due_in_s, now.rotation) == ("revoked", "left", None, None)
     assert await stores.credentials.replace(again(credential)), "a person may give a grant again"
-    assert (await found(stores)).state == "active"
+    assert (await read_credential(stores)).state == "active"
 
 
 @pytest.mark.parametrize("state", ["revoked", "needs_reauth", "unknown"])
@@ -211,20 +211,20 @@ async def test_an_imported_state_is_kept_by_create_and_replace(
     credential = await connected(stores, state=state, state_reason="left", lifetime=FOR_EVER)
     assert (credential.state, credential.state_reason) == (state, "left")
     assert await stores.credentials.replace(again(credential, state=state))
-    assert ((await found(stores)).state, (await found(stores)).generation) == (state, 2)
+    assert ((await read_credential(stores)).state, (await read_credential(stores)).generation) == (state, 2)
 
 
 async def test_removed_is_gone_with_all_that_hung_on_it(stores: Stores) -> None:
     credential = await connected(stores)
     connection_id, owner = credential.connection.connection_id, await a_session(stores)
-    wish = intent(credential, owner)
-    answer = await sent(stores, wish)
+    attempt = intent(credential, owner)
+    answer = await sent(stores, attempt)
     assert await stores.credentials.remove(connection_id, KEY.tenant, actor="ann", audit_id=IDS.uuid7())
     assert not await stores.credentials.remove(connection_id, KEY.tenant, actor="ann", audit_id=IDS.uuid7())
     assert await stores.credentials.read(KEY) is None
     assert await stores.credentials.read_id(connection_id) is None
     assert await stores.credentials.settle(answer) == "superseded"
-    assert not await stores.credentials.release(connection_id, wish.attempt_id)
+    assert not await stores.credentials.release(connection_id, attempt.attempt_id)
     assert await claim(stores.credentials, intent(credential, owner)) is None
     assert await stores.credentials.counts() == {}
     assert (await stores.trail())[-1].act == "connection.removed"
@@ -235,13 +235,15 @@ async def test_removed_is_gone_with_all_that_hung_on_it(stores: Stores) -> None:
 
 async def test_connections_are_searched_and_counted(stores: Stores) -> None:
     names = [("b", "xero", "2"), ("b", "xero", "1"), ("a", "xero", "1"), ("b", "shopify", "1")]
-    made = {name: await connected(stores, ConnectionKey(*name)) for name in names}
-    revoked = made["b", "xero", "2"].connection.connection_id
+    credentials = {name: await connected(stores, ConnectionKey(*name)) for name in names}
+    revoked = credentials["b", "xero", "2"].connection.connection_id
     await stores.credentials.revoke(revoked, "b", actor="ann", reason="left", audit_id=IDS.uuid7())
 
-    async def search(**wanted: str) -> list[tuple[str, ...]]:
-        asked = {"tenant": None, "provider": None, "state": None, "limit": 10} | wanted
-        return [tuple(one.connection.key) for one in await stores.credentials.search(**asked)]
+    async def search(**criteria: str) -> list[tuple[str, ...]]:
+        asked_for = {"tenant": None, "provider": None, "state": None, "limit": 10} | criteria
+        return [
+            tuple(credential.connection.key) for credential in await stores.credentials.search(**asked_for)
+        ]
 
     assert await search() == sorted(names)
     assert await search(limit=2) == sorted(names)[:2]
@@ -264,27 +266,27 @@ async def test_due_pages_cover_everything_once_and_in_order(stores: Stores) -> N
         await connected(stores, KEY._replace(account=f"b{number}"), lifetime)
     await connected(stores, KEY._replace(account="later"), HOUR)
     await stores.pass_time(90)
-    seen, after, pages = [], None, 0
+    accounts, after_cursor, pages = [], None, 0
     while True:
-        page = await stores.credentials.due(urgent_only=False, cool_down_s=60, cursor=after, limit=3)
-        seen += [due.key.account for due in page.connections]
-        after, pages = page.next_cursor, pages + 1
-        if after is None:
+        page = await stores.credentials.due(urgent_only=False, cool_down_s=60, cursor=after_cursor, limit=3)
+        accounts += [due.key.account for due in page.connections]
+        after_cursor, pages = page.next_cursor, pages + 1
+        if after_cursor is None:
             break
-    assert (seen, pages) == (["b0", "b3", "b6", "b1", "b4", "b2", "b5"], 3)
+    assert (accounts, pages) == (["b0", "b3", "b6", "b1", "b4", "b2", "b5"], 3)
 
 
 async def test_the_nearer_the_end_the_more_urgent(stores: Stores) -> None:
     await connected(stores, lifetime=SOON)
-    told = []
+    results = []
     for delay_s in (40, 30, 50, 90, 100):
         await stores.pass_time(delay_s)
         pages = [
             await stores.credentials.due(urgent_only=urgent_only, cool_down_s=60, cursor=None, limit=9)
             for urgent_only in (False, True)
         ]
-        told.append([[(due.priority, due.expired) for due in page.connections] for page in pages])
-    assert told == [
+        results.append([[(due.priority, due.expired) for due in page.connections] for page in pages])
+    assert results == [
         [[], []],
         [[(2, False)], []],
         [[(1, False)], [(1, False)]],

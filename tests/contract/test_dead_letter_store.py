@@ -133,8 +133,8 @@ async def test_a_replay_begins_where_the_last_run_came_to(stores: Stores) -> Non
 
     first = await replay()
     assert first.args == {"of": "orders", "page": 1}
-    left = Rescheduled(first.job_id, first.lease_id, 0.0, args={"of": "orders", "page": 2})
-    assert await stores.jobs.acknowledge([left])
+    rescheduled = Rescheduled(first.job_id, first.lease_id, 0.0, args={"of": "orders", "page": 2})
+    assert await stores.jobs.acknowledge([rescheduled])
     (first,) = await stores.jobs.claim(ANY, 9, session_id)
     assert await stores.jobs.acknowledge([discarded(first)]), "it saved nothing more"
     second = await replay()
@@ -204,7 +204,7 @@ async def test_the_same_work_that_dies_twice_is_one_entry(stores: Stores) -> Non
     (replay,) = await stores.jobs.claim(ANY, 9, session_id)
     assert await stores.jobs.acknowledge([discarded(replay)])
     await stores.dead_letters.postpone(first, None, reauth_started=True, notified=True)
-    seen = await shown(stores, first)
+    letter = await shown(stores, first)
     await stores.pass_time(100)
     fields = {"unique_key": "refresh:1", "args": {"since": 2}, "priority": 0, "group_key": "g"}
     again = discarded(await claimed(stores, session_id, **fields), action_in_s=5.0)
@@ -213,14 +213,14 @@ async def test_the_same_work_that_dies_twice_is_one_entry(stores: Stores) -> Non
     entry = await shown(stores, first)
     assert (entry.job_id, entry.lineage_id, len(entry.history)) == (again.job_id, again.job_id, 3)
     assert (entry.args, entry.priority, entry.group_key) == ({"since": 2}, 0, "g")
-    tried = (entry.replays, entry.reauth_started_at, entry.last_notice_at)
-    assert tried == (0, None, None), "it is tried like a new one"
+    progress = (entry.replays, entry.reauth_started_at, entry.last_notice_at)
+    assert progress == (0, None, None), "it is tried like a new one"
     assert entry.age_s < 60
 
     closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "reason": "old"}
-    assert await stores.dead_letters.resolve(first, **closing, last_at=seen.last_at) is None
-    assert not await stores.dead_letters.redrive(first, replay_of(seen, IDS), last_at=seen.last_at)
-    await stores.dead_letters.postpone(first, None, last_at=seen.last_at)
+    assert await stores.dead_letters.resolve(first, **closing, last_at=letter.last_at) is None
+    assert not await stores.dead_letters.redrive(first, replay_of(letter, IDS), last_at=letter.last_at)
+    await stores.dead_letters.postpone(first, None, last_at=letter.last_at)
     await stores.pass_time(6)
     assert [due.dead_letter_id for due in await stores.dead_letters.due(9)] == [first], "as it was seen"
     assert await stores.dead_letters.resolve(
@@ -258,18 +258,18 @@ async def test_an_end_is_final(stores: Stores, status: str, resolution: str) -> 
     assert (entry.status, entry.resolved_by, entry.resolution_reason) == (status, "ann", "fixed")
 
 
-@pytest.mark.parametrize("begun", [False, True])
-async def test_an_entry_that_is_given_up_ends_its_replay(stores: Stores, begun: bool) -> None:
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_an_entry_that_is_given_up_ends_its_replay(stores: Stores, is_started: bool) -> None:
     session_id = await a_session(stores)
     entry_id = await an_entry(stores, session_id)
-    replay = new_job(replay_of=entry_id, delay_s=0.0 if begun else 60.0)
+    replay = new_job(replay_of=entry_id, delay_s=0.0 if is_started else 60.0)
     assert await stores.dead_letters.redrive(entry_id, replay)
     claims = await stores.jobs.claim(ANY, 9, session_id)
-    assert len(claims) == begun
+    assert len(claims) == is_started
     closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "reason": "old"}
     closed = await stores.dead_letters.resolve(entry_id, **closing)
-    assert closed == ("running" if begun else "cancelled")
-    if begun:
+    assert closed == ("running" if is_started else "cancelled")
+    if is_started:
         leases = frozenset({claims[0].lease_id})
         assert await stores.sessions.heartbeat(session_id, [replay.job_id]) == Renewed(leases)
         assert await stores.jobs.acknowledge([discarded(claims[0])])
@@ -281,26 +281,26 @@ async def test_an_entry_that_is_given_up_ends_its_replay(stores: Stores, begun: 
 async def test_entries_whose_work_is_under_way_are_told_from_those_at_rest(stores: Stores) -> None:
     session_id = await a_session(stores)
     replayed = await an_entry(stores, session_id)
-    held = await an_entry(stores, session_id, unique_key="u")
+    letter_id = await an_entry(stores, session_id, unique_key="u")
     rests = await an_entry(stores, session_id, unique_key="v")
     assert await stores.dead_letters.redrive(replayed, new_job(replay_of=replayed, delay_s=60.0))
     await stores.jobs.enqueue([new_job(unique_key="u")])
     everything = DeadLetterFilter()
-    found = await stores.dead_letters.find(everything, limit=9, oldest_first=True)
-    assert [entry.dead_letter_id for entry in found] == [replayed, held, rests]
-    found = await stores.dead_letters.find(everything, limit=1, oldest_first=True, at_rest=True)
-    assert [entry.dead_letter_id for entry in found] == [rests]
+    letters = await stores.dead_letters.find(everything, limit=9, oldest_first=True)
+    assert [entry.dead_letter_id for entry in letters] == [replayed, letter_id, rests]
+    letters = await stores.dead_letters.find(everything, limit=1, oldest_first=True, at_rest=True)
+    assert [entry.dead_letter_id for entry in letters] == [rests]
 
 
 async def test_dead_letters_are_searched_and_counted(stores: Stores) -> None:
     session_id = await a_session(stores)
-    one = await an_entry(stores, session_id)
+    letter_id = await an_entry(stores, session_id)
     await an_entry(stores, session_id, tenant_id="other", queue="default")
-    await stores.dead_letters.resolve(one, status="abandoned", resolution="abandoned", by="x", reason="y")
+    await stores.dead_letters.resolve(letter_id, status="abandoned", resolution="abandoned", by="x", reason="y")
     everything = {"status": None, "category": None, "tenant_id": None, "kind": None, "limit": 9}
     search = stores.dead_letters.search
     assert len(await search(**everything)) == 2  # type: ignore[arg-type]
-    assert [e.dead_letter_id for e in await search(**(everything | {"status": "abandoned"}))] == [one]  # type: ignore[arg-type]
+    assert [e.dead_letter_id for e in await search(**(everything | {"status": "abandoned"}))] == [letter_id]  # type: ignore[arg-type]
     assert len(await search(**(everything | {"tenant_id": "other"}))) == 1  # type: ignore[arg-type]
     assert await search(**(everything | {"category": "permanent_auth"})) == []  # type: ignore[arg-type]
     assert dict(await stores.dead_letters.counts()) == {"transient_server": 1}
@@ -317,19 +317,19 @@ async def test_entries_are_found_page_by_page(stores: Stores) -> None:
     find = stores.dead_letters.find
     everything = DeadLetterFilter()
 
-    async def found(wanted: DeadLetterFilter, limit: int = 9, **page: object) -> list[UUID]:
-        return [entry.dead_letter_id for entry in await find(wanted, limit=limit, **page)]  # type: ignore[arg-type]
+    async def find_ids(letter_filter: DeadLetterFilter, limit: int = 9, **page: object) -> list[UUID]:
+        return [entry.dead_letter_id for entry in await find(letter_filter, limit=limit, **page)]  # type: ignore[arg-type]
 
-    assert await found(everything) == ids[::-1]
-    assert await found(everything, oldest_first=True) == ids
-    assert await found(everything, 2, oldest_first=True, cursor=ids[1]) == ids[2:4]
-    assert await found(everything, 2, cursor=ids[3]) == [ids[2], ids[1]]
-    assert await found(everything, cursor=ids[0]) == []
+    assert await find_ids(everything) == ids[::-1]
+    assert await find_ids(everything, oldest_first=True) == ids
+    assert await find_ids(everything, 2, oldest_first=True, cursor=ids[1]) == ids[2:4]
+    assert await find_ids(everything, 2, cursor=ids[3]) == [ids[2], ids[1]]
+    assert await find_ids(everything, cursor=ids[0]) == []
     of_b = DeadLetterFilter(tenant_id="b", status="pending_review", category="transient_server", code="boom")
-    assert await found(of_b, oldest_first=True) == [ids[2], ids[4]]
-    assert await found(replace(of_b, older_than_s=15.0)) == [ids[2]]
+    assert await find_ids(of_b, oldest_first=True) == [ids[2], ids[4]]
+    assert await find_ids(replace(of_b, older_than_s=15.0)) == [ids[2]]
     for other in ({"kind": "kind-a"}, {"queue": "mail"}, {"provider": "hubspot"}, {"code": "http_503"}):
-        assert await found(replace(of_b, **other)) == []
+        assert await find_ids(replace(of_b, **other)) == []
 
 
 async def test_entries_are_counted_by_what_they_share(stores: Stores) -> None:
@@ -339,13 +339,13 @@ async def test_entries_are_counted_by_what_they_share(stores: Stores) -> None:
         await stores.pass_time(10)
     group = stores.dead_letters.group
     by_tenant = await group(DeadLetterFilter(), "tenant_id", 9)
-    assert [(each.value, each.entries) for each in by_tenant] == [("b", 2), ("a", 1)]
+    assert [(group.value, group.entries) for group in by_tenant] == [("b", 2), ("a", 1)]
     assert 30 <= by_tenant[0].oldest_age_s < 60
     assert len(await group(DeadLetterFilter(), "tenant_id", 1)) == 1
     by_provider = await group(DeadLetterFilter(), "provider", 9)
-    assert [(each.value, each.entries) for each in by_provider] == [(None, 2), ("xero", 1)]
+    assert [(group.value, group.entries) for group in by_provider] == [(None, 2), ("xero", 1)]
     for by in ("category", "code", "kind", "queue", "status"):
-        assert [each.entries for each in await group(DeadLetterFilter(), by, 9)] == [3]
+        assert [group.entries for group in await group(DeadLetterFilter(), by, 9)] == [3]
     assert await group(DeadLetterFilter(status="abandoned"), "code", 9) == []
 
 

@@ -12,7 +12,7 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.raw_response import RawResponse
-from tests.contract.dialects import judged, own, pattern, response_of, salesforce_graph
+from tests.contract.dialects import judged, own_rules, pattern, response_of, salesforce_graph
 
 REQUEST, SERVER = Category.PERMANENT_REQUEST, Category.TRANSIENT_SERVER
 
@@ -141,11 +141,11 @@ def test_ones_own_rule_for_an_items_code_outranks_the_providers() -> None:
     reply = RawResponse(200, body=[{"success": True}, {"success": False, "errors": [locked]}])
     assert len(judged(reply, "salesforce").items_to_retry) == 1
     never = pattern(patterns=[], provider_codes=["UNABLE_TO_LOCK_ROW"], strategy="none")
-    assert judged(reply, own(never, provider="salesforce")).items_to_retry == ()
+    assert judged(reply, own_rules(never, provider="salesforce")).items_to_retry == ()
 
 
 def test_an_item_is_judged_by_ones_own_rules_too() -> None:
-    rules = own(
+    rules = own_rules(
         pattern(patterns=[], provider_codes=["BUSY"], strategy="constant", category="transient_network")
     )
     body = {"items": [{"status": 400, "code": "BUSY"}, {"status": 400, "code": "WRONG"}]}

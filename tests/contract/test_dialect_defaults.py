@@ -14,7 +14,7 @@ from tests.contract.dialects import judged, soap_fault
 LIMIT, SERVER = Category.TRANSIENT_RATE_LIMIT, Category.TRANSIENT_SERVER
 
 
-def said(status: int, words: str) -> RawResponse:
+def response_with(status: int, words: str) -> RawResponse:
     return RawResponse(status, body={"error": {"message": words}})
 
 
@@ -27,11 +27,11 @@ def graphql(code: str) -> RawResponse:
 
 
 CONCURRENCY = [
-    said(429, "Too many concurrent requests"),
-    said(429, "CONCURRENCY_LIMIT_EXCEEDED"),
-    said(403, "Concurrent request limit was exceeded."),
-    said(400, "SSS_REQUEST_LIMIT_EXCEEDED"),
-    said(500, "WS_REQUEST_BLOCKED"),
+    response_with(429, "Too many concurrent requests"),
+    response_with(429, "CONCURRENCY_LIMIT_EXCEEDED"),
+    response_with(403, "Concurrent request limit was exceeded."),
+    response_with(400, "SSS_REQUEST_LIMIT_EXCEEDED"),
+    response_with(500, "WS_REQUEST_BLOCKED"),
     coded(429, "CONCURRENCY_LIMIT_EXCEEDED"),
     coded(400, "SSS_REQUEST_LIMIT_EXCEEDED"),
     graphql("CONCURRENCY_LIMIT_EXCEEDED"),
@@ -40,27 +40,27 @@ CONCURRENCY = [
 ]
 RATE = [
     RawResponse(429),
-    said(429, "anything at all"),
-    said(429, "service unavailable"),
+    response_with(429, "anything at all"),
+    response_with(429, "service unavailable"),
     graphql("RATE_LIMITED"),
     graphql("THROTTLED"),
-    said(403, "API rate limit exceeded for user"),
-    said(400, "Quota for the minute was exceeded"),
-    said(403, "Too many recent requests"),
-    said(500, "API limit reached"),
+    response_with(403, "API rate limit exceeded for user"),
+    response_with(400, "Quota for the minute was exceeded"),
+    response_with(403, "Too many recent requests"),
+    response_with(500, "API limit reached"),
     RawResponse(403, text="<!DOCTYPE html><html><head><title>Rate limited</title></head></html>"),
 ]
 API_LIMIT = [
     coded(403, "REQUEST_LIMIT_EXCEEDED"),
     coded(429, "DAILY_API_LIMIT_EXCEEDED"),
-    said(403, "REQUEST_LIMIT_EXCEEDED: TotalRequests Limit exceeded."),
+    response_with(403, "REQUEST_LIMIT_EXCEEDED: TotalRequests Limit exceeded."),
     RawResponse(403, body=[{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "no more"}]),
 ]
 UNAVAILABLE = [
     RawResponse(503),
-    said(503, "rate limit"),
-    said(500, "The shop is temporarily unavailable"),
-    said(502, "Service is unavailable"),
+    response_with(503, "rate limit"),
+    response_with(500, "The shop is temporarily unavailable"),
+    response_with(502, "Service is unavailable"),
     RawResponse(
         500, text="<html><head><title>Service Unavailable</title></head><body>rate limit</body></html>"
     ),
@@ -120,7 +120,7 @@ def test_a_limit_is_no_failure_of_the_destination_and_nothing_was_done(reply: Ra
     ],
 )
 def test_permanent_failures_are_not_retried(status: int, category: Category) -> None:
-    verdict = judged(said(status, "Failed to generate the report: the title is not allowed"))
+    verdict = judged(response_with(status, "Failed to generate the report: the title is not allowed"))
     assert (verdict.result, verdict.category, verdict.step) == (Result.FAILED, category, Step.STATUS)
     assert (verdict.strategy.name, verdict.max_attempts, verdict.next) == ("none", 0, Next.OVER)
     assert (verdict.health, verdict.unclassified) == (DestinationHealth.HEALTHY, False)
@@ -151,11 +151,11 @@ def test_a_success_is_one(status: int) -> None:
 
 
 def test_a_connection_says_how_often_and_how_long() -> None:
-    from tests.contract.dialects import own
+    from tests.contract.dialects import own_rules
 
-    rules = own(strategy="linear", max_retries=5, initial_delay_s=2.0, max_delay_s=9.0)
+    rules = own_rules(strategy="linear", max_retries=5, initial_delay_s=2.0, max_delay_s=9.0)
     verdict = judged(RawResponse(500), rules)
     assert (verdict.strategy.name, verdict.max_attempts) == (StrategyName.LINEAR, 5)
     assert [verdict.strategy.nominal_s(n) for n in range(6)] == [2, 4, 6, 8, 9, 9]
-    never = judged(RawResponse(500), own(max_retries=0))
+    never = judged(RawResponse(500), own_rules(max_retries=0))
     assert (never.next, never.max_attempts, never.category) == (Next.OVER, 0, SERVER)

@@ -18,7 +18,7 @@ from fairlead.policy.calls.classify.context import TraceStep
 from fairlead.policy.calls.classify.verdict import Result, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.text.text_match import InvalidPatternError, TextMatch
-from tests.contract.dialects import RULES, judged, own, pattern
+from tests.contract.dialects import RULES, judged, own_rules, pattern
 
 LIMITING = ["hubspot", "mercadolibre", "netsuite", "salesforce", "shopify", "stripe", "generic_oauth2"]
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -37,7 +37,7 @@ def waited_s(reply: RawResponse, provider: str) -> float:
 
 @pytest.mark.parametrize("provider", LIMITING)
 @pytest.mark.parametrize(
-    ("told", "hint_s"),
+    ("reasons", "hint_s"),
     [
         (("120",), 120),
         (("2",), 2),
@@ -65,9 +65,9 @@ def waited_s(reply: RawResponse, provider: str) -> float:
     ],
 )
 def test_retry_after_is_read_alike_at_every_provider(
-    provider: str, told: tuple[str, ...], hint_s: float | None
+    provider: str, reasons: tuple[str, ...], hint_s: float | None
 ) -> None:
-    reply = RawResponse(429, {"retry-after": told})
+    reply = RawResponse(429, {"retry-after": reasons})
     verdict = judged(reply, provider, now_epoch_s=1_700_000_000.0)
     assert verdict.hint_s == hint_s
     if hint_s:
@@ -148,7 +148,7 @@ def test_body_in_any_readable_encoding_is_classified() -> None:
 
 def checked(verdict: Verdict, trace: list[TraceStep]) -> None:
     """What comes out can be shown, stored and acted on."""
-    for text in (verdict.why, verdict.rule, verdict.code, *(each.finding for each in trace)):
+    for text in (verdict.why, verdict.rule, verdict.code, *(step.finding for step in trace)):
         assert len(text) <= 700
         text.encode("utf-8")
         assert not CONTROL.search(text), text
@@ -199,9 +199,9 @@ def test_any_answer_is_judged(
 ) -> None:
     trace: list[TraceStep] = []
     reply = RawResponse(status, headers, body=body, text=text)
-    told = classify(RULES[provider], reply, now_epoch_s=None, trace=trace)
-    checked(told, trace)
-    assert classify(RULES[provider], reply, now_epoch_s=None) == told, "to be watched changes nothing"
+    verdict = classify(RULES[provider], reply, now_epoch_s=None, trace=trace)
+    checked(verdict, trace)
+    assert classify(RULES[provider], reply, now_epoch_s=None) == verdict, "to be watched changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -222,10 +222,10 @@ def test_a_secret_that_a_provider_echoes_does_not_come_out(secret: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", ["q0Vx3mT8yKp2Rz7LwN5sB1dF", "two words", "a\nline", "x" * 65, "\ud800", "<b>", "-", " "]
+    "code", ["q0Vx3mT8yKp2Rz7LwN5sB1dF", "two words", "a\nline", "x" * 65, "\ud800", "<b>", "-", " "]
 )
-def test_a_code_that_is_no_word_is_not_handed_on(told: str) -> None:
-    errors = [{"message": "no", "extensions": {"code": told}}]
+def test_a_code_that_is_no_word_is_not_handed_on(code: str) -> None:
+    errors = [{"message": "no", "extensions": {"code": code}}]
     assert judged(RawResponse(200, body={"data": None, "errors": errors})).code == "http_200"
 
 
@@ -267,13 +267,13 @@ def test_a_pattern_is_loaded_and_matched_within_50_ms(given_pattern: str) -> Non
 
 
 def cpu_s(work: Any) -> float:
-    began = time.thread_time()
+    start_cpu_s = time.thread_time()
     work()
-    return time.thread_time() - began
+    return time.thread_time() - start_cpu_s
 
 
 @pytest.mark.parametrize(
-    ("given_pattern", "told"),
+    ("given_pattern", "expected"),
     [
         ("x" * 10_000, "longer than 500"),
         ("re:" + "x" * 10_000, "longer than 500"),
@@ -293,8 +293,8 @@ def cpu_s(work: Any) -> float:
         ("re:[a", "class"),
     ],
 )
-def test_a_pattern_that_cannot_be_fast_is_refused_at_load(given_pattern: str, told: str) -> None:
-    with pytest.raises(InvalidPatternError, match=told):
+def test_a_pattern_that_cannot_be_fast_is_refused_at_load(given_pattern: str, expected: str) -> None:
+    with pytest.raises(InvalidPatternError, match=expected):
         TextMatch(given_pattern)
     assert cpu_s(lambda: refused(given_pattern)) <= 0.05
 
@@ -305,6 +305,8 @@ def refused(given_pattern: str) -> None:
 
 
 def test_many_rules_of_many_patterns_hold_nobody_up() -> None:
-    rules = own(*(pattern(name=f"n{n}", patterns=[f"re:(a+)+x{n}{m}$" for m in range(3)]) for n in range(64)))
+    rules = own_rules(
+        *(pattern(name=f"n{n}", patterns=[f"re:(a+)+x{n}{m}$" for m in range(3)]) for n in range(64))
+    )
     reply = RawResponse(400, body={"message": "a" * 100_000})
     assert min(cpu_s(lambda: judged(reply, rules)) for _ in range(3)) <= 0.05

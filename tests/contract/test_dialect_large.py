@@ -25,8 +25,8 @@ def graphql(code: str | None = None, status: int = 200, **more: Any) -> RawRespo
 
 def is_unreadable_part(verdict: Verdict) -> bool:
     """That some failed is told, and no list that would pass for all of them."""
-    found = (verdict.result, verdict.failed_items, verdict.unclassified)
-    return found == (Result.PARTIAL, (), True) and "cannot be read" in verdict.why
+    outcome = (verdict.result, verdict.failed_items, verdict.unclassified)
+    return outcome == (Result.PARTIAL, (), True) and "cannot be read" in verdict.why
 
 
 @pytest.mark.parametrize("size", [70_000, 300_000, LARGEST_JUDGED + 1])
@@ -39,8 +39,8 @@ def test_a_record_that_failed_far_behind_is_not_taken_for_done(size: int) -> Non
     ):
         assert is_unreadable_part(judged(response_of(f"<e>{text}</e>"), "netsuite"))
     assert judged(response_of(f"<e>{done}</e>"), "netsuite").result is Result.OK
-    one = judged(response_of(f"<e>{netsuite_record(False, 'A')}{done}</e>"), "netsuite")
-    assert [item.index for item in one.failed_items] == [0], "all that failed was read"
+    verdict = judged(response_of(f"<e>{netsuite_record(False, 'A')}{done}</e>"), "netsuite")
+    assert [item.index for item in verdict.failed_items] == [0], "all that failed was read"
 
 
 def test_a_long_answer_of_which_nothing_was_done_is_a_failure() -> None:
@@ -71,9 +71,9 @@ def test_of_a_large_answer_of_salesforce_failures_are_seen() -> None:
         for text in (json.dumps(body), json.dumps(body, separators=(",", ":"))):
             assert is_unreadable_part(judged(response_of(text), "salesforce"))
     results |= {"hasErrors": False, "results": [{"statusCode": 200, "result": fill}]}
-    found = {"records": [{"success": False}, fill]}
+    content = {"records": [{"success": False}, fill]}
     graphs["graphs"].pop()
-    for body in (rows[:1], {"compositeResponse": parts[:1]}, results, found, graphs):
+    for body in (rows[:1], {"compositeResponse": parts[:1]}, results, content, graphs):
         assert judged(response_of(json.dumps(body)), "salesforce").result is Result.OK
 
 
@@ -90,8 +90,8 @@ def test_every_mutation_and_every_user_error_counts() -> None:
 
 
 def test_of_a_large_answer_of_shopify_user_errors_are_seen() -> None:
-    told = {"field": ["a", "7"], "message": "no"}
-    for name, errors in (("userErrors", [told]), ("mediaUserErrors", ["x"])):
+    error = {"field": ["a", "7"], "message": "no"}
+    for name, errors in (("userErrors", [error]), ("mediaUserErrors", ["x"])):
         body = {"data": {"m": {"fill": "x" * LARGEST_JUDGED, name: errors}, "n": {"fill": "userErrors"}}}
         for text in (json.dumps(body), json.dumps(body, indent=2)):
             assert is_unreadable_part(judged(response_of(text), "shopify"))
@@ -107,8 +107,10 @@ def test_data_behind_many_fields_without_any_is_data_all_the_same() -> None:
 def test_a_secret_across_the_cut_of_a_message_is_not_shown_in_half() -> None:
     """Half of it has no longer the looks of one."""
     secret = "q0Vx3mT8yKp2Rz7LwN5sB1dF"
-    for before in range(270, 301):
+    for prefix_length in range(270, 301):
         verdict = judged(
-            RawResponse(400, body={"message": "no " * (before // 3) + " " * (before % 3) + secret})
+            RawResponse(
+                400, body={"message": "no " * (prefix_length // 3) + " " * (prefix_length % 3) + secret}
+            )
         )
         assert "q0Vx" not in verdict.why

@@ -16,7 +16,7 @@ from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pattern import Pattern, sort_patterns
 from fairlead.policy.providers.profile_load import load_profiles
-from tests.contract.dialects import PROFILES, checked, judged, own, pattern
+from tests.contract.dialects import PROFILES, checked, judged, own_rules, pattern
 
 SOLD_OUT = RawResponse(409, body={"message": "The article is SOLD OUT"})
 
@@ -25,11 +25,13 @@ SOLD_OUT = RawResponse(409, body={"message": "The article is SOLD OUT"})
 
 
 def test_words_within_a_status() -> None:
-    verdict = judged(SOLD_OUT, own(pattern()))
+    verdict = judged(SOLD_OUT, own_rules(pattern()))
     assert (verdict.rule, verdict.step, verdict.unclassified) == ("mine", Step.PATTERN, False)
     assert (verdict.strategy.name, verdict.max_attempts) == (StrategyName.CONSTANT, 3)
-    assert judged(RawResponse(500, body=SOLD_OUT.body), own(pattern())).rule == "status 500"
-    assert judged(RawResponse(409, body={"message": "out of stock"}), own(pattern())).rule == "status 409"
+    assert judged(RawResponse(500, body=SOLD_OUT.body), own_rules(pattern())).rule == "status 500"
+    assert (
+        judged(RawResponse(409, body={"message": "out of stock"}), own_rules(pattern())).rule == "status 409"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_words_within_a_status() -> None:
     ],
 )
 def test_every_sign(signs: dict[str, Any], reply: RawResponse, step: Step | None) -> None:
-    rules = own(pattern(patterns=[], **signs))
+    rules = own_rules(pattern(patterns=[], **signs))
     verdict = judged(reply, rules)
     assert (verdict.rule, verdict.step) == ("mine", step or Step.PROVIDER_CODE)
     silent = RawResponse(422, {"x-why": "no"}, body={"error": {"busy": 1}, "lock": None})
@@ -64,7 +66,7 @@ def test_every_sign(signs: dict[str, Any], reply: RawResponse, step: Step | None
 
 def test_a_failure_in_a_200_is_seen_by_a_rule_that_names_it() -> None:
     body = {"path": "ok", "value": False}
-    rules = own(pattern(http_codes=[200], patterns=[], body=body, strategy="none"))
+    rules = own_rules(pattern(http_codes=[200], patterns=[], body=body, strategy="none"))
     verdict = judged(RawResponse(200, body={"ok": False}), rules)
     assert (verdict.result, verdict.rule, verdict.health) == (
         Result.FAILED,
@@ -79,16 +81,16 @@ def test_a_failure_in_a_200_is_seen_by_a_rule_that_names_it() -> None:
 def test_a_park_of_seconds_is_no_daily_limit(seconds: float | None, daily: bool) -> None:
     delay = {} if seconds is None else {"initial_delay_s": seconds, "max_delay_s": max(seconds, 30.0)}
     mine = pattern(strategy="parked", category="transient_rate_limit", **delay)
-    verdict = judged(SOLD_OUT, own(mine))
+    verdict = judged(SOLD_OUT, own_rules(mine))
     assert (verdict.daily, verdict.scope is LimitScope.DAY) == (daily, daily)
     soon = RawResponse(SOLD_OUT.status, {"retry-after": "7"}, SOLD_OUT.body)
-    assert not judged(soon, own(mine)).daily
+    assert not judged(soon, own_rules(mine)).daily
 
 
 def test_400_is_retried_only_because_a_rule_says_so() -> None:
     reply = RawResponse(400, body={"message": "sold out"})
     assert judged(reply).next is Next.OVER
-    assert judged(reply, own(pattern())).next is Next.RETRY
+    assert judged(reply, own_rules(pattern())).next is Next.RETRY
 
 
 def test_the_order_is_code_header_status_pattern() -> None:
@@ -100,12 +102,15 @@ def test_the_order_is_code_header_status_pattern() -> None:
     ]
     reply = RawResponse(409, {"x-busy": "1"}, body={"message": "sold out", "code": "E17"})
     for fewer in range(4):
-        kept = signs[: 4 - fewer]
-        assert judged(reply, own(*(pattern(**each) for each in kept))).rule == kept[-1]["name"]
+        remaining_signs = signs[: 4 - fewer]
+        assert (
+            judged(reply, own_rules(*(pattern(**sign) for sign in remaining_signs))).rule
+            == remaining_signs[-1]["name"]
+        )
 
 
 def test_a_status_by_number_is_asked_before_a_class_and_with_words_before_alone() -> None:
-    rules = own(
+    rules = own_rules(
         pattern(name="a_class"),
         pattern(name="a_number", http_codes=[409]),
         pattern(name="alone", http_codes=[409], patterns=[], decisive_codes=[409]),
@@ -115,8 +120,10 @@ def test_a_status_by_number_is_asked_before_a_class_and_with_words_before_alone(
 
 
 def test_priorities_rule_and_the_others_follow_as_written() -> None:
-    rules = own(pattern(name="third"), pattern(name="second", priority=9), pattern(name="first", priority=1))
-    assert [each.name for each in rules.levels[0].patterns] == ["first", "second", "third"]
+    rules = own_rules(
+        pattern(name="third"), pattern(name="second", priority=9), pattern(name="first", priority=1)
+    )
+    assert [sign.name for sign in rules.levels[0].patterns] == ["first", "second", "third"]
     assert judged(SOLD_OUT, rules).rule == "first"
 
 
@@ -133,7 +140,7 @@ def test_connection_over_provider_over_what_ships() -> None:
 
 
 def test_a_rule_changes_what_follows_and_not_what_was_heard() -> None:
-    rules = own(
+    rules = own_rules(
         pattern(http_codes=[429], patterns=[], decisive_codes=[429], strategy="none"), provider="hubspot"
     )
     reply = RawResponse(429, {"retry-after": "7"}, body={"policyName": "SECONDLY"})
@@ -155,15 +162,15 @@ def test_a_rule_changes_what_follows_and_not_what_was_heard() -> None:
 def test_a_category_that_is_not_named_follows_from_the_rule(
     strategy: str, reply: RawResponse, category: Category
 ) -> None:
-    assert judged(reply, own(pattern(strategy=strategy))).category is category
-    named = own(pattern(strategy=strategy, category="permanent_config"))
+    assert judged(reply, own_rules(pattern(strategy=strategy))).category is category
+    named = own_rules(pattern(strategy=strategy, category="permanent_config"))
     assert judged(reply, named).category is Category.PERMANENT_CONFIG
 
 
 def test_delays_of_ones_own() -> None:
-    custom = judged(SOLD_OUT, own(pattern(strategy="custom", delays_s=[1, 60], max_attempts=4)))
+    custom = judged(SOLD_OUT, own_rules(pattern(strategy="custom", delays_s=[1, 60], max_attempts=4)))
     assert [custom.strategy.nominal_s(n) for n in range(3)] == [1, 60, 60]
-    constant = judged(SOLD_OUT, own(pattern(initial_delay_s=90)))
+    constant = judged(SOLD_OUT, own_rules(pattern(initial_delay_s=90)))
     assert constant.strategy.nominal_s(0) == 90
     assert custom.max_attempts == 4
 
@@ -172,7 +179,7 @@ def test_delays_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"http_codes": []}, "http_codes"),
         ({"http_codes": [99]}, "from 100 to 599"),
@@ -199,35 +206,35 @@ def test_delays_of_ones_own() -> None:
         ({"category": "bad_luck"}, "category"),
     ],
 )
-def test_a_rule_that_cannot_be_is_refused_when_it_is_given(changes: dict[str, Any], told: str) -> None:
+def test_a_rule_that_cannot_be_is_refused_when_it_is_given(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
-        own(pattern(**changes))
+        own_rules(pattern(**changes))
     assert "patterns.0" in refused.value.message
-    assert told in refused.value.message
+    assert expected in refused.value.message
     assert (refused.value.tenant, refused.value.provider) == ("acme", "generic_oauth2")
     assert "hint" in str(refused.value)
 
 
 @pytest.mark.parametrize("missing", ["http_codes", "patterns", "strategy", "name"])
 def test_pattern_without_a_required_field_is_refused(missing: str) -> None:
-    told = {name: value for name, value in pattern().items() if name != missing}
+    fields = {name: value for name, value in pattern().items() if name != missing}
     with pytest.raises(ValidationError, match=missing):
-        Pattern.model_validate(told)
+        Pattern.model_validate(fields)
 
 
 @pytest.mark.parametrize("twice", [{"name": "mine"}, {"name": "other", "priority": 3}])
 def test_names_and_priorities_are_unique(twice: dict[str, Any]) -> None:
     """Duplicate priorities refused."""
     with pytest.raises(InvalidConfigError, match="two patterns have the"):
-        own(pattern(priority=3), pattern(**twice))
+        own_rules(pattern(priority=3), pattern(**twice))
 
 
 def test_a_level_has_a_bound() -> None:
     assert len(sort_patterns([checked(name=f"n{n}") for n in range(64)])) == 64
     with pytest.raises(InvalidConfigError, match="65 patterns are more than 64"):
-        own(*(pattern(name=f"n{n}") for n in range(65)))
+        own_rules(*(pattern(name=f"n{n}") for n in range(65)))
     with pytest.raises(InvalidConfigError, match="201 words in patterns are more than 200"):
-        own(*(pattern(name=f"n{n}", patterns=["sold out"] * (30 if n else 21)) for n in range(7)))
+        own_rules(*(pattern(name=f"n{n}", patterns=["sold out"] * (30 if n else 21)) for n in range(7)))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +249,7 @@ def test_a_level_has_a_bound() -> None:
 )
 def test_settings_of_a_connection_that_cannot_be_are_refused(setting: str, value: Any) -> None:
     with pytest.raises(InvalidConfigError):
-        own(**{setting: value})
+        own_rules(**{setting: value})
 
 
 def test_a_profile_with_a_bad_rule_does_not_start(tmp_path: Any) -> None:

@@ -14,7 +14,7 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.raw_response import RawResponse
-from tests.contract.dialects import judged, netsuite_record, own, pattern, soap_fault
+from tests.contract.dialects import judged, netsuite_record, own_rules, pattern, soap_fault
 
 REQUEST, SERVER = Category.PERMANENT_REQUEST, Category.TRANSIENT_SERVER
 
@@ -73,8 +73,8 @@ def test_errors_of_other_kinds_of_api_are_not_taken_for_graphql() -> None:
 def test_words_beside_a_code_are_about_the_query_and_without_one_they_tell() -> None:
     errors = [{"message": "Field 'rateLimit' doesn't exist", "extensions": {"code": "undefinedField"}}]
     assert judged(RawResponse(200, body={"errors": errors}), "shopify").category is REQUEST
-    told = judged(RawResponse(200, body={"errors": [{"message": "Rate limit exceeded"}]}), "shopify")
-    assert (told.rule, told.category) == ("rate_limit_errors", Category.TRANSIENT_RATE_LIMIT)
+    verdict = judged(RawResponse(200, body={"errors": [{"message": "Rate limit exceeded"}]}), "shopify")
+    assert (verdict.rule, verdict.category) == ("rate_limit_errors", Category.TRANSIENT_RATE_LIMIT)
 
 
 def test_shopifys_own_word_counts_where_no_code_is_told() -> None:
@@ -92,7 +92,9 @@ def test_warnings_beside_a_result_are_no_graphql() -> None:
 
 
 def test_a_rule_of_ones_own_sees_the_codes_of_a_200() -> None:
-    rules = own(pattern(patterns=[], provider_codes=["THROTTLED"], strategy="aggressive"), provider="shopify")
+    rules = own_rules(
+        pattern(patterns=[], provider_codes=["THROTTLED"], strategy="aggressive"), provider="shopify"
+    )
     verdict = judged(graphql("THROTTLED"), rules)
     assert (verdict.rule, verdict.step) == ("mine", Step.PROTOCOL_BODY)
 
@@ -145,10 +147,14 @@ def test_records_of_a_netsuite_list_fail_one_by_one() -> None:
     verdict = judged(reply, "netsuite")
     assert verdict.result is Result.PARTIAL
     assert [(item.index, item.code) for item in verdict.failed_items] == [(1, "DUP_RCRD")]
-    whole = judged(
+    whole_verdict = judged(
         netsuite_list(netsuite_record(False, "DUP_RCRD"), netsuite_record(False, "DUP_RCRD")), "netsuite"
     )
-    assert (whole.result, whole.category, whole.code) == (Result.FAILED, REQUEST, "DUP_RCRD")
+    assert (whole_verdict.result, whole_verdict.category, whole_verdict.code) == (
+        Result.FAILED,
+        REQUEST,
+        "DUP_RCRD",
+    )
     assert judged(netsuite_list(netsuite_record(True)), "netsuite").result is Result.OK
 
 

@@ -59,11 +59,11 @@ async def test_after_the_clock_was_set_back_a_schedule_goes_on_and_takes_no_run_
     assert await stores.schedule_store.rewind() == ["scan"]
     (state,) = await stores.schedule_store.schedules()
     assert abs((state.now - state.last_run_at).total_seconds()) < 60
-    before = await stores.jobs.counts()
+    counts_before = await stores.jobs.counts()
     assert await stores.schedule_store.record_run(
         "scan", state.last_run_at, ahead, 0, session_id, new_job("token.scan")
     )
-    assert await stores.jobs.counts() == before
+    assert await stores.jobs.counts() == counts_before
     assert len(await stores.schedule_store.runs("scan", 9)) == 1
 
 
@@ -124,7 +124,7 @@ async def test_a_run_whose_job_is_still_open_is_taken_all_the_same(stores: Store
     again = new_job("token.scan", unique_key="schedule:scan")
     assert await stores.schedule_store.record_run("scan", state.last_run_at, first, 0, session_id, job)
     assert await stores.schedule_store.record_run("scan", first, second, 0, session_id, again)
-    assert [taken.job_id for taken in await stores.jobs.claim(ANY, 9, session_id)] == [job.job_id]
+    assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [job.job_id]
 
 
 async def test_a_paused_schedule_gives_no_run(stores: Stores) -> None:
@@ -192,15 +192,15 @@ async def test_a_spread_job_is_due_after_its_run_and_not_later_for_being_taken_l
     await stores.schedule_store.sync_schedules([HOURLY])
     await stores.pass_time(100)
     (state,) = await stores.schedule_store.schedules()
-    run_at, seen = state.last_run_at + timedelta(seconds=60), state.last_run_at
+    run_at, seen_at = state.last_run_at + timedelta(seconds=60), state.last_run_at
     due = []
     for after_s in (30.0, 70.0, 0.0):  # 40 s have passed since the run
         job = new_job("token.scan", delay_s=after_s)
-        assert await stores.schedule_store.record_run("scan", seen, run_at, 0, session_id, job)
+        assert await stores.schedule_store.record_run("scan", seen_at, run_at, 0, session_id, job)
         view = await stores.jobs.get(job.job_id)
         assert view is not None
         due.append((view.run_at - run_at).total_seconds())
-        seen, run_at = run_at, run_at + timedelta(microseconds=1)
+        seen_at, run_at = run_at, run_at + timedelta(microseconds=1)
     assert 39 < due[0] < 60
     assert due[1] == pytest.approx(70)
     assert 39 < due[2] < 60
@@ -224,19 +224,19 @@ async def test_the_record_tells_the_latest_runs_first(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.schedule_store.sync_schedules([HOURLY, replace(HOURLY, name="other")])
     state = (await stores.schedule_store.schedules())[1]
-    seen = state.last_run_at
+    seen_at = state.last_run_at
     jobs = [new_job("token.scan", unique_key="one") for _ in range(3)]
     for coalesced, job in enumerate(jobs):
-        run_at = seen + timedelta(hours=1)
-        assert await stores.schedule_store.record_run("scan", seen, run_at, coalesced, session_id, job)
-        seen = run_at
-    taken = await stores.schedule_store.runs("scan", 2)
-    assert [(each.run_at, each.coalesced, each.job_id) for each in taken] == [
-        (seen, 2, None),
-        (seen - timedelta(hours=1), 1, None),
+        run_at = seen_at + timedelta(hours=1)
+        assert await stores.schedule_store.record_run("scan", seen_at, run_at, coalesced, session_id, job)
+        seen_at = run_at
+    runs = await stores.schedule_store.runs("scan", 2)
+    assert [(run.run_at, run.coalesced, run.job_id) for run in runs] == [
+        (seen_at, 2, None),
+        (seen_at - timedelta(hours=1), 1, None),
     ]
     assert (await stores.schedule_store.runs("scan", 9))[2].job_id == jobs[0].job_id
-    assert {each.session_id for each in taken} == {session_id}
+    assert {run.session_id for run in runs} == {session_id}
     assert await stores.schedule_store.runs("other", 9) == await stores.schedule_store.runs("scan", 0) == []
 
 
@@ -263,8 +263,8 @@ async def test_a_key_that_has_lapsed_covers_no_run(stores: Stores) -> None:
     again = new_job("token.scan", tenant_id=job.tenant_id, unique_key="one")
     run_at = state.last_run_at + timedelta(seconds=1)
     assert await stores.schedule_store.record_run("scan", state.last_run_at, run_at, 1, session_id, again)
-    (taken,) = await stores.schedule_store.runs("scan", 9)
-    assert taken.job_id == again.job_id
+    (run,) = await stores.schedule_store.runs("scan", 9)
+    assert run.job_id == again.job_id
 
 
 async def test_a_job_that_expired_covers_no_run_and_keeps_no_replay_out(stores: Stores) -> None:
@@ -295,4 +295,4 @@ async def test_a_job_that_covers_a_run_is_not_later_than_the_tick(stores: Stores
     run_at = state.last_run_at + timedelta(hours=1)
     job = new_job("token.scan", unique_key="scan")
     assert await stores.schedule_store.record_run("scan", state.last_run_at, run_at, 0, session_id, job)
-    assert [each.job_id for each in await stores.jobs.claim(ANY, 9, session_id)] == [later.job_id]
+    assert [each_job.job_id for each_job in await stores.jobs.claim(ANY, 9, session_id)] == [later.job_id]

@@ -30,53 +30,55 @@ NOT_SENT, PROBE = TOKEN["not_sent"], EndpointPermit(probe=True, dirty=True)
 
 
 def ask(
-    who: int = 0, limits: EndpointLimits = UNLIMITED, secret: str | None = "f", **key: str
+    number: int = 0, limits: EndpointLimits = UNLIMITED, secret: str | None = "f", **key: str
 ) -> PermitRequest:
     """What connection number *who* asks with; none is stored, so none has a back-off."""
-    return PermitRequest(replace(KEY, **key), limits, UUID(int=who), 1, secret)
+    return PermitRequest(replace(KEY, **key), limits, UUID(int=number), 1, secret)
 
 
-async def refused(stores: Stores, *asked: Any, **more: Any) -> EndpointRefusal:
-    answer = await stores.endpoints.admit(ask(*asked, **more))
+async def refused(stores: Stores, *args: Any, **more: Any) -> EndpointRefusal:
+    answer = await stores.endpoints.admit(ask(*args, **more))
     assert isinstance(answer, EndpointRefusal)
     return answer
 
 
-async def admitted(stores: Stores, *asked: Any, **more: Any) -> EndpointPermit:
-    answer = await stores.endpoints.admit(ask(*asked, **more))
+async def admitted(stores: Stores, *args: Any, **more: Any) -> EndpointPermit:
+    answer = await stores.endpoints.admit(ask(*args, **more))
     assert isinstance(answer, EndpointPermit)
     return answer
 
 
 async def fail(
     stores: Stores,
-    *who: int,
+    *numbers: int,
     permit: EndpointPermit | None = None,
     reach: Reach = DOWN,
     process: int = 0,
     **more: Any,
 ) -> list[float | None]:
     """What was opened for how long by the failure of each."""
-    asks = [replace(ask(one, **more), session_id=UUID(int=process)) for one in who]
+    asks = [replace(ask(number, **more), session_id=UUID(int=process)) for number in numbers]
     permit = permit or EndpointPermit()
-    changes = [await stores.endpoints.record(one, permit, reach, "http_500") for one in asks]
+    changes = [await stores.endpoints.record(request, permit, reach, "http_500") for request in asks]
     return [change and change.for_s for change in changes]
 
 
 def paused(name: str, *said_by: object, for_s: float = 200.0, news: bool = True) -> EndpointChange:
-    words = tuple(str(UUID(int=said)) if isinstance(said, int) else str(said) for said in said_by)
+    words = tuple(
+        str(UUID(int=reporter)) if isinstance(reporter, int) else str(reporter) for reporter in said_by
+    )
     return EndpointChange(name, "paused", pytest.approx(for_s, abs=2), news, words)
 
 
 async def say(
-    stores: Stores, reach: Any, *asked: Any, hint_s: float = 0.0, **more: Any
+    stores: Stores, reach: Any, *args: Any, hint_s: float = 0.0, **more: Any
 ) -> EndpointChange | None:
     """Admit, and record."""
-    permit = await admitted(stores, *asked, **more)
-    return await stores.endpoints.record(ask(*asked, **more), permit, reach, "invalid_client", hint_s)
+    permit = await admitted(stores, *args, **more)
+    return await stores.endpoints.record(ask(*args, **more), permit, reach, "invalid_client", hint_s)
 
 
-async def seen(stores: Stores, client_id: str = "app") -> dict[str, object]:
+async def endpoint_state(stores: Stores, client_id: str = "app") -> dict[str, object]:
     return {row["client_id"]: dict(row) for row in await stores.endpoints.search()}[client_id]
 
 
@@ -136,8 +138,8 @@ async def test_too_many_told_to_two_connections_empties_the_bucket_until_the_hin
 
 
 async def test_a_token_ends_the_debt_of_the_rate(stores: Stores) -> None:
-    for who in (1, 2):
-        await say(stores, LIMITED, who, SLOW, hint_s=900.0)
+    for number in (1, 2):
+        await say(stores, LIMITED, number, SLOW, hint_s=900.0)
     await refused(stores, 0, SLOW)
     await stores.endpoints.record(ask(3, SLOW), EndpointPermit(dirty=True), GRANTED, "")
     await admitted(stores, 0, SLOW)
@@ -165,7 +167,7 @@ async def test_enough_connections_that_fail_open_the_breaker_once(stores: Stores
     answer = await refused(stores)
     assert (answer.by, answer.reason) == ("breaker", "breaker open: http_500")
     assert answer.retry_after_s == pytest.approx(60, abs=2)
-    row = await seen(stores)
+    row = await endpoint_state(stores)
     assert (row["state"], row["reason"], row["failures"]) == ("open", "http_500", 3)
     assert row["open_for_s"] == pytest.approx(60, abs=2)
 
@@ -182,14 +184,16 @@ async def test_endpoint_stays_open_for_one_process_whose_requests_never_leave(st
     await admitted(stores)
     assert await fail(stores, *range(1, 9), reach=NOT_SENT, process=1) == [None] * 8
     assert await fail(stores, 1, 1, reach=NOT_SENT, process=1) == [None] * 2
-    assert (await seen(stores))["failures"] == 3, "no more is kept of one process than would be enough"
+    assert (await endpoint_state(stores))["failures"] == 3, (
+        "no more is kept of one process than would be enough"
+    )
     await say(stores, GRANTED, 9)
     assert await fail(stores, 1, 2, reach=NOT_SENT, process=1, limits=TWO) == [None] * 2
     change = await stores.endpoints.record(
         replace(ask(3, TWO), session_id=UUID(int=2)), EndpointPermit(), NOT_SENT, "dns"
     )
     assert change is not None
-    assert (change.state, change.said_by) == ("open", tuple(str(UUID(int=who)) for who in (1, 2, 3)))
+    assert (change.state, change.said_by) == ("open", tuple(str(UUID(int=number)) for number in (1, 2, 3)))
 
 
 async def test_endpoint_stays_open_for_one_connection_whose_requests_never_leave(stores: Stores) -> None:
@@ -222,7 +226,7 @@ async def test_a_success_forgets_failures(stores: Stores) -> None:
     assert await say(stores, INVALID_GRANT, 3) is None, "any complete answer shows that it is there"
     assert await admitted(stores) == EndpointPermit()
     assert await fail(stores, 1, 2) == [None, None]
-    assert (await seen(stores))["state"] == "closed"
+    assert (await endpoint_state(stores))["state"] == "closed"
 
 
 async def test_breaker_admits_one_probe_of_the_fleet_and_its_result_decides(stores: Stores) -> None:
@@ -243,7 +247,7 @@ async def test_breaker_admits_one_probe_of_the_fleet_and_its_result_decides(stor
     await stores.pass_time(201)
     assert await say(stores, GRANTED, 1) == EndpointChange("app", "closed")
     assert await admitted(stores) == EndpointPermit()
-    assert (await seen(stores))["open_for_s"] is None
+    assert (await endpoint_state(stores))["open_for_s"] is None
 
 
 async def test_a_probe_of_one_that_had_failed_before_keeps_it_shut_for_nobody(stores: Stores) -> None:
@@ -286,9 +290,9 @@ async def test_a_secret_refused_to_two_connections_pauses_their_host_for_that_se
     assert late == paused("app", 1, 2, 3, for_s=180.0, news=False), "and no longer than before"
     answer = await refused(stores, secret="f1")
     assert (answer.by, answer.retry_after_s, answer.reason) == ("pause", 60.0, "paused: invalid_client")
-    assert (await seen(stores))["state"] == "paused"
+    assert (await endpoint_state(stores))["state"] == "paused"
     await admitted(stores, secret="f2")
-    assert (await seen(stores))["state"] == "closed"
+    assert (await endpoint_state(stores))["state"] == "closed"
     assert (await refused(stores, secret="f1")).by == "pause", "that one stays refused"
     await admitted(stores, secret=None)
 
@@ -302,8 +306,8 @@ async def test_a_token_between_two_refusals_starts_the_count_again(stores: Store
 
 
 async def test_two_paused_hosts_pause_the_whole_app(stores: Stores) -> None:
-    for who, host in ((1, "a"), (1, "b"), (2, "c"), (3, "d")):
-        assert await say(stores, REFUSED, who, host=host) is None, "no host is paused by one connection"
+    for number, host in ((1, "a"), (1, "b"), (2, "c"), (3, "d")):
+        assert await say(stores, REFUSED, number, host=host) is None, "no host is paused by one connection"
     assert await say(stores, REFUSED, 2, host="a") == paused("app a", 1, 2)
     await admitted(stores, 5, host="b")
     assert await say(stores, REFUSED, 3, host="b") == paused("app", "a", "b")
@@ -316,10 +320,10 @@ async def test_two_paused_hosts_pause_the_whole_app(stores: Stores) -> None:
 
 
 async def test_a_paused_app_is_probed_now_and_then_and_a_token_lifts_the_pause(stores: Stores) -> None:
-    for who in (1, 2):
-        await say(stores, REFUSED, who)
+    for number in (1, 2):
+        await say(stores, REFUSED, number)
     await stores.pass_time(201)
-    answers = [await stores.endpoints.admit(ask(who)) for who in (3, 4)]
+    answers = [await stores.endpoints.admit(ask(number)) for number in (3, 4)]
     assert [type(answer) for answer in answers] == [EndpointPermit, EndpointRefusal]
     again = await stores.endpoints.record(ask(3), PROBE, REFUSED, "no")
     assert again == paused("app", 1, 2, 3, news=False)
@@ -333,16 +337,16 @@ async def test_a_paused_app_is_probed_now_and_then_and_a_token_lifts_the_pause(s
 
 
 async def test_an_outage_does_not_open_what_is_paused(stores: Stores) -> None:
-    for who in (1, 2):
-        await say(stores, REFUSED, who)
+    for number in (1, 2):
+        await say(stores, REFUSED, number)
     assert await fail(stores, 1, 2, 3, 4) == [None] * 4
-    assert (await seen(stores))["state"] == "paused"
+    assert (await endpoint_state(stores))["state"] == "paused"
 
 
 async def test_a_person_resumes(stores: Stores) -> None:
     assert not await stores.endpoints.resume(KEY)
-    for who in (1, 2):
-        await say(stores, REFUSED, who)
+    for number in (1, 2):
+        await say(stores, REFUSED, number)
     assert await stores.endpoints.resume(KEY)
     assert not await stores.endpoints.resume(KEY)
     await admitted(stores)
@@ -354,13 +358,13 @@ async def test_a_person_resumes(stores: Stores) -> None:
 async def test_endpoints_are_listed_by_provider_and_app(stores: Stores) -> None:
     for key in (("xero", "b"), ("xero", "a"), ("shopify", "c")):
         await admitted(stores, provider=key[0], client_id=key[1])
-    found = [(row["provider"], row["client_id"]) for row in await stores.endpoints.search()]
-    assert found == [("shopify", "c"), ("xero", "a"), ("xero", "b")]
+    names = [(row["provider"], row["client_id"]) for row in await stores.endpoints.search()]
+    assert names == [("shopify", "c"), ("xero", "a"), ("xero", "b")]
 
 
 async def test_endpoint_without_refreshes_is_pruned_paused_or_not(stores: Stores) -> None:
-    for who in (1, 2):
-        await say(stores, REFUSED, who)
+    for number in (1, 2):
+        await say(stores, REFUSED, number)
     await stores.pass_time(50)
     await admitted(stores, client_id="used")
     assert await stores.endpoints.prune(60.0) == 0

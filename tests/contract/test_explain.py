@@ -18,17 +18,17 @@ from fairlead.engine.ports import (
     UnhandledKind,
 )
 from fairlead.policy.jobs.lane import LONGEST_WAIT_S
-from tests.contract.lane_steps import LINGER_S, done, group, jobs_of, taken, tenant
+from tests.contract.lane_steps import LINGER_S, claim_jobs, done, group, jobs_of, tenant
 from tests.contract.stores import ANY, LEASE_S, Stores, a_session, claimed, discarded, enqueued, failed
 from tests.support.engine import NOBODY, new_job
 
 
 async def why(stores: Stores, job_id: UUID, asker: UUID | None = None) -> Explanation:
-    told = await stores.lanes.explain(job_id, asker)
-    assert told is not None
-    assert told.job == await stores.jobs.get(job_id)
-    assert told.detail
-    return told
+    explanation = await stores.lanes.explain(job_id, asker)
+    assert explanation is not None
+    assert explanation.job == await stores.jobs.get(job_id)
+    assert explanation.detail
+    return explanation
 
 
 @pytest.fixture(autouse=True)
@@ -47,36 +47,48 @@ async def test_missing_job_has_no_explanation(stores: Stores) -> None:
 async def test_finished(stores: Stores) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, *jobs_of("a", 3))
-    one, two, three = await taken(stores, session_id)
+    first, two, three = await claim_jobs(stores, session_id)
     outcomes = [
-        Completed(one.job_id, one.lease_id),
+        Completed(first.job_id, first.lease_id),
         Cancelled(two.job_id, two.lease_id, "not wanted"),
         discarded(three),
     ]
     await stores.jobs.acknowledge(outcomes)
-    for job, state in ((one, "completed"), (two, "cancelled"), (three, "discarded")):
-        told = await why(stores, job.job_id)
-        assert (told.why, told.job.state) == ("finished", state)
-        assert (told.ahead_in_lane, told.lanes_ahead, told.running_on) == (None, None, None)
+    for job, state in ((first, "completed"), (two, "cancelled"), (three, "discarded")):
+        explanation = await why(stores, job.job_id)
+        assert (explanation.why, explanation.job.state) == ("finished", state)
+        assert (explanation.ahead_in_lane, explanation.lanes_ahead, explanation.running_on) == (
+            None,
+            None,
+            None,
+        )
 
 
 async def test_running(stores: Stores) -> None:
     job = await claimed(stores, await a_session(stores, 7))
-    told = await why(stores, job.job_id)
-    assert (told.why, told.running_on, told.workers) == ("running", "here:7", 1)
-    assert (told.ahead_in_lane, told.lanes_ahead) == (None, None)
+    explanation = await why(stores, job.job_id)
+    assert (explanation.why, explanation.running_on, explanation.workers) == ("running", "here:7", 1)
+    assert (explanation.ahead_in_lane, explanation.lanes_ahead) == (None, None)
 
 
 async def test_not_due(stores: Stores) -> None:
     session_id = await a_session(stores)
     (job_id,) = await enqueued(stores, new_job(delay_s=60))
-    told = await why(stores, job_id)
-    assert (told.why, told.until, told.job.label) == ("not_due", told.job.run_at, "scheduled")
+    explanation = await why(stores, job_id)
+    assert (explanation.why, explanation.until, explanation.job.label) == (
+        "not_due",
+        explanation.job.run_at,
+        "scheduled",
+    )
     job = await claimed(stores, session_id)
     await stores.jobs.acknowledge([failed(job, delay_s=30)])
-    told = await why(stores, job.job_id)
-    assert (told.why, told.until, told.job.label) == ("not_due", told.job.run_at, "retryable")
-    assert [line["code"] for line in told.job.failures] == ["boom"]
+    explanation = await why(stores, job.job_id)
+    assert (explanation.why, explanation.until, explanation.job.label) == (
+        "not_due",
+        explanation.job.run_at,
+        "retryable",
+    )
+    assert [line["code"] for line in explanation.job.failures] == ["boom"]
 
 
 async def test_expired(stores: Stores) -> None:
@@ -91,24 +103,24 @@ async def test_suspect(stores: Stores) -> None:
     job = await claimed(stores, victim)
     await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 100)
-    told = await why(stores, job.job_id)
-    assert (told.why, told.workers, told.ahead_in_lane) == ("suspect", 1, None)
+    explanation = await why(stores, job.job_id)
+    assert (explanation.why, explanation.workers, explanation.ahead_in_lane) == ("suspect", 1, None)
     await stores.lanes.pause(tenant("acme"), None, reason="unpaid", by="ann")
     assert (await why(stores, job.job_id)).why == "paused"
 
 
 async def test_paused(stores: Stores) -> None:
     await a_session(stores)
-    one, other = await enqueued(stores, new_job(tenant_id="a", group_key="g"), new_job(tenant_id="b"))
+    first, other = await enqueued(stores, new_job(tenant_id="a", group_key="g"), new_job(tenant_id="b"))
     await stores.lanes.pause(group("g", "a"), 60.0, reason="limit of the vendor", by="worker")
-    told = await why(stores, one)
-    assert told.why == "paused"
-    assert "limit of the vendor" in told.detail
+    explanation = await why(stores, first)
+    assert explanation.why == "paused"
+    assert "limit of the vendor" in explanation.detail
     (view,) = await stores.lanes.pauses(9)
-    assert told.until == view.until
+    assert explanation.until == view.until
     await stores.lanes.pause(tenant("a"), None, reason="unpaid", by="ann")
-    told = await why(stores, one)
-    assert (told.why, told.until) == ("paused", None)
+    explanation = await why(stores, first)
+    assert (explanation.why, explanation.until) == ("paused", None)
     assert (await why(stores, other)).why == "queued"
 
 
@@ -116,27 +128,27 @@ async def test_capped(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.lanes.set_group_cap(GroupCap("g", None, 1))
     await enqueued(stores, new_job(tenant_id="a", group_key="g"))
-    (running,) = await taken(stores, session_id)
+    (running,) = await claim_jobs(stores, session_id)
     first, second = await enqueued(stores, *jobs_of("b", 2, group_key="g"))
-    assert await taken(stores, session_id) == []
+    assert await claim_jobs(stores, session_id) == []
     for job_id, ahead in ((first, 0), (second, 1)):
-        told = await why(stores, job_id)
-        assert (told.why, told.ahead_in_lane) == ("capped", ahead)
+        explanation = await why(stores, job_id)
+        assert (explanation.why, explanation.ahead_in_lane) == ("capped", ahead)
     await done(stores, [running])
     await stores.pass_time(LINGER_S + 0.1)
-    assert len(await taken(stores, session_id)) == 1
+    assert len(await claim_jobs(stores, session_id)) == 1
     assert (await why(stores, first)).why == "running"
 
 
 async def test_no_worker(stores: Stores) -> None:
     (job_id,) = await enqueued(stores, new_job())
-    told = await why(stores, job_id)
-    assert (told.why, told.workers) == ("no_worker", 0)
+    explanation = await why(stores, job_id)
+    assert (explanation.why, explanation.workers) == ("no_worker", 0)
     session_id = await a_session(stores)
-    told = await why(stores, job_id)
-    assert (told.why, told.workers) == ("queued", 1)
-    told = await why(stores, job_id, asker=session_id)  # who only asks runs nothing
-    assert (told.why, told.workers) == ("no_worker", 0)
+    explanation = await why(stores, job_id)
+    assert (explanation.why, explanation.workers) == ("queued", 1)
+    explanation = await why(stores, job_id, asker=session_id)  # who only asks runs nothing
+    assert (explanation.why, explanation.workers) == ("no_worker", 0)
     await stores.pass_time(2 * LEASE_S)  # silent for so long: it is no worker any more
     assert (await why(stores, job_id)).workers == 0
     assert await stores.sessions.heartbeat(session_id)
@@ -146,21 +158,21 @@ async def test_no_worker(stores: Stores) -> None:
 async def test_job_of_a_kind_that_no_process_knows_has_the_reason_no_handler(stores: Stores) -> None:
     """No worker takes its kind from its queue, or none has for three minutes."""
     session_id = await a_session(stores)
-    misspelt, elsewhere, known = await enqueued(
+    misspelt, elsewhere, known_id = await enqueued(
         stores, new_job("wrok"), new_job(queue="mail"), new_job(priority=0)
     )
     for job_id in (misspelt, elsewhere):
-        told = await why(stores, job_id)
-        assert (told.why, told.until) == ("no_handler", None)
-    assert (await why(stores, known)).why == "queued"
-    found = [UnhandledKind("default", "wrok", 1), UnhandledKind("mail", "work", 1)]
-    assert await stores.lanes.unhandled_kinds(9) == found
-    assert await stores.lanes.unhandled_kinds(1) == found[:1]
+        explanation = await why(stores, job_id)
+        assert (explanation.why, explanation.until) == ("no_handler", None)
+    assert (await why(stores, known_id)).why == "queued"
+    unhandled = [UnhandledKind("default", "wrok", 1), UnhandledKind("mail", "work", 1)]
+    assert await stores.lanes.unhandled_kinds(9) == unhandled
+    assert await stores.lanes.unhandled_kinds(1) == unhandled[:1]
     await stores.lanes.report_kinds(["mail"], ["work"])
     assert (await why(stores, elsewhere)).why == "queued"
     await stores.pass_time(181)
     await stores.sessions.heartbeat(session_id)
-    assert (await why(stores, known)).why == "no_handler"
+    assert (await why(stores, known_id)).why == "no_handler"
     assert len(await stores.lanes.unhandled_kinds(9)) == 3
 
 
@@ -168,16 +180,21 @@ async def test_turn_and_place(stores: Stores) -> None:
     session_id = await a_session(stores)
     jobs = jobs_of("a", 30)
     await enqueued(stores, *jobs)
-    await done(stores, await taken(stores, session_id, 20, demand=4))
+    await done(stores, await claim_jobs(stores, session_id, 20, demand=4))
     await enqueued(stores, *jobs_of("b", 5), *jobs_of("c", 5))
     urgent, *_ = await enqueued(stores, *jobs_of("a", 2, priority=0))
-    told = await why(stores, jobs[-1].job_id)
-    assert (told.why, told.until, told.ahead_in_lane, told.running_on) == ("queued", None, 9, None)
-    assert told.lanes_ahead is not None
-    assert 0 <= told.lanes_ahead <= 2
+    explanation = await why(stores, jobs[-1].job_id)
+    assert (explanation.why, explanation.until, explanation.ahead_in_lane, explanation.running_on) == (
+        "queued",
+        None,
+        9,
+        None,
+    )
+    assert explanation.lanes_ahead is not None
+    assert 0 <= explanation.lanes_ahead <= 2
     assert (await why(stores, jobs[20].job_id)).ahead_in_lane == 0
-    told = await why(stores, urgent)  # first of its own class
-    assert (told.why, told.ahead_in_lane, told.lanes_ahead) == ("queued", 0, 0)
+    explanation = await why(stores, urgent)  # first of its own class
+    assert (explanation.why, explanation.ahead_in_lane, explanation.lanes_ahead) == ("queued", 0, 0)
 
 
 # ---- how each tenant fares -------------------------------------------------------------------------
@@ -194,8 +211,8 @@ async def test_turns_show_what_a_tenant_ran_and_runs(stores: Stores) -> None:
     await stores.lanes.set_tier(Tier("gold", weight=2.0, max_running=40))
     await stores.lanes.set_tenant(TenantShare("a", tier="gold"))
     await enqueued(stores, *jobs_of("a", 9), *jobs_of("a", 9, group_key="g"), *jobs_of("b", 40))
-    await done(stores, await taken(stores, session_id, 10))
-    running = await taken(stores, session_id, 10)
+    await done(stores, await claim_jobs(stores, session_id, 10))
+    running = await claim_jobs(stores, session_id, 10)
     a, b = await turn_of(stores, "a"), await turn_of(stores, "b")
     assert a.processed + b.processed == 20
     assert a.running + b.running == len(running)
@@ -216,7 +233,7 @@ async def test_a_blocked_tenants_lanes_are_parked(stores: Stores) -> None:
     await stores.lanes.pause(tenant("a"), None, reason="unpaid", by="ann")
     a = await turn_of(stores, "a")
     assert (a.ready_lanes, a.parked_lanes, a.waiting, a.waits_s) == (0, 2, 4, None)
-    assert len(await taken(stores, session_id)) == 1
+    assert len(await claim_jobs(stores, session_id)) == 1
 
 
 async def test_turns_list_the_longest_waiting_tenant_first(stores: Stores) -> None:
@@ -227,8 +244,10 @@ async def test_turns_list_the_longest_waiting_tenant_first(stores: Stores) -> No
     turns = await stores.lanes.turns(queue=None, tenant_id=None, limit=9)
     assert [turn.tenant_id for turn in turns] == ["a", "b", "c"]
     waits = [turn.waits_s for turn in turns if turn.waits_s is not None]
-    assert all(wanted <= waited < wanted + 5 for wanted, waited in zip((30, 20, 10), waits, strict=True))
-    await taken(stores, session_id, 1, wanted=ClaimFilter(kinds=("a",)))
+    assert all(
+        expected <= waited < expected + 5 for expected, waited in zip((30, 20, 10), waits, strict=True)
+    )
+    await claim_jobs(stores, session_id, 1, claim_filter=ClaimFilter(kinds=("a",)))
     turns = await stores.lanes.turns(queue="default", tenant_id=None, limit=2)
     assert [turn.tenant_id for turn in turns] == ["b", "c"]
 
@@ -245,24 +264,24 @@ async def test_rounds_without_service_lower_the_current_priority(stores: Stores)
     """Nobody takes the second tenant's kind, and the first one is served all the time."""
     session_id = await a_session(stores)
     await enqueued(stores, *jobs_of("a", 40), *jobs_of("b", 5, kind="other"))
-    seen = []
+    explanations = []
     for _ in range(5):
-        await taken(stores, session_id, 3, demand=3, wanted=ClaimFilter(kinds=("work",)))
-        seen.append(await turn_of(stores, "b"))
-    rounds = [turn.rounds_without_service for turn in seen]
+        await claim_jobs(stores, session_id, 3, demand=3, claim_filter=ClaimFilter(kinds=("work",)))
+        explanations.append(await turn_of(stores, "b"))
+    rounds = [turn.rounds_without_service for turn in explanations]
     assert rounds == sorted(rounds)
     assert rounds[-1] >= 4
-    assert [turn.current_priority for turn in seen] == [max(1, 5 - n) for n in rounds]
+    assert [turn.current_priority for turn in explanations] == [max(1, 5 - n) for n in rounds]
     assert (await turn_of(stores, "a")).current_priority == 5
-    await taken(stores, session_id, 3, wanted=ClaimFilter(kinds=("other",)))
+    await claim_jobs(stores, session_id, 3, claim_filter=ClaimFilter(kinds=("other",)))
     assert (await turn_of(stores, "b")).rounds_without_service < rounds[-1]
 
 
 async def test_a_lane_that_aged_counts_where_it_stands(stores: Stores) -> None:
     session_id = await a_session(stores)
     low, *_ = await enqueued(stores, *jobs_of("a", 2, priority=3), *jobs_of("b", 30, priority=0))
-    told = await why(stores, low)
-    assert (told.why, told.lanes_ahead) == (
+    explanation = await why(stores, low)
+    assert (explanation.why, explanation.lanes_ahead) == (
         "queued",
         0,
     )  # of its own class: strictly after the more urgent ones

@@ -118,13 +118,13 @@ async def test_a_probe_that_comes_back_when_another_has_begun_decides_nothing(
     late = await timed.admitted(AdmitRequest(PLAN, call_s=7))
     timed.tick(7)
     probe = await timed.admitted(AdmitRequest(PLAN, call_s=7))
-    told = await timed.gate.release(Release(late, health))
-    assert (told.opened_s, told.closed) == (None, False)
+    released = await timed.gate.release(Release(late, health))
+    assert (released.opened_s, released.closed) == (None, False)
     assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
-    told = await timed.gate.release(Release(probe, GOOD))
-    assert (told.opened_s, told.closed) == (None, True)
-    told = await timed.gate.release(Release(late, health))
-    assert (told.opened_s, told.closed) == (None, False)
+    released = await timed.gate.release(Release(probe, GOOD))
+    assert (released.opened_s, released.closed) == (None, True)
+    released = await timed.gate.release(Release(late, health))
+    assert (released.opened_s, released.closed) == (None, False)
     assert not (await timed.admitted(AdmitRequest(PLAN))).probe
 
 

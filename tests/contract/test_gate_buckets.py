@@ -86,10 +86,10 @@ async def test_all_buckets_or_none(timed: Timed) -> None:
     both = AdmitRequest(plan(many, few))
     await timed.admitted(both)
     assert await timed.admit(both) == GateRefusal(RefusedBy.BUCKET, 10.0, 1)
-    left = 0
+    remaining = 0
     while isinstance(await timed.admit(AdmitRequest(plan(many))), Admitted):
-        left += 1
-    assert left == 99
+        remaining += 1
+    assert remaining == 99
 
 
 async def test_tenants_do_not_share(timed: Timed) -> None:
@@ -205,7 +205,7 @@ async def finish(
     await timed.gate.release(Release(admitted, actual=used, observed={0: observed}))
 
 
-async def left(timed: Timed, of: Plan) -> int:
+async def remaining_units(timed: Timed, of: Plan) -> int:
     units = 0
     while isinstance(await timed.admit(AdmitRequest(of)), Admitted):
         units += 1
@@ -216,7 +216,7 @@ async def test_unused_cost_is_refunded(timed: Timed) -> None:
     points = plan(BucketLimit("b", 100, 0.001))
     call = await timed.admitted(AdmitRequest(points, (60.0,)))
     await timed.gate.release(Release(call, actual={0: 11.0}))
-    assert await left(timed, points) == 89
+    assert await remaining_units(timed, points) == 89
 
 
 async def test_a_debt_is_at_most_one_capacity(timed: Timed) -> None:
@@ -241,7 +241,7 @@ async def test_down_is_believed_at_once_up_only_when_nothing_was_sent_since(time
     await finish(timed, first, Observation(remaining=95.0))  # does not know of the second call
     assert isinstance(await timed.admit(AdmitRequest(points, (81.0,))), GateRefusal)
     await finish(timed, second, Observation(remaining=40.0))
-    assert await left(timed, points) == 40
+    assert await remaining_units(timed, points) == 40
 
 
 async def test_an_answer_that_tells_what_is_left_has_seen_its_own_cost(timed: Timed) -> None:
@@ -249,15 +249,15 @@ async def test_an_answer_that_tells_what_is_left_has_seen_its_own_cost(timed: Ti
     points = plan(BucketLimit("b", 100, 0.001))
     call = await timed.admitted(AdmitRequest(points))
     await finish(timed, call, Observation(remaining=60.0), actual=40.0)
-    assert await left(timed, points) == 60
+    assert await remaining_units(timed, points) == 60
 
 
 async def test_answers_out_of_order_never_fill_the_bucket(timed: Timed) -> None:
     points = plan(BucketLimit("b", 100, 0.001))
     calls = [await timed.admitted(AdmitRequest(points, (30.0,))) for _ in range(3)]
-    for call, seen in zip(reversed(calls), (10.0, 40.0, 70.0), strict=True):
-        await finish(timed, call, Observation(remaining=seen))
-    assert await left(timed, points) == 10
+    for call, expected in zip(reversed(calls), (10.0, 40.0, 70.0), strict=True):
+        await finish(timed, call, Observation(remaining=expected))
+    assert await remaining_units(timed, points) == 10
 
 
 async def test_learnt_limits_hold_until_settings_say_otherwise(timed: Timed) -> None:
@@ -271,19 +271,19 @@ async def test_learnt_limits_hold_until_settings_say_otherwise(timed: Timed) -> 
 
 async def test_the_highest_version_of_the_settings_counts(timed: Timed) -> None:
     old, new = BucketLimit("b", 10, 1), BucketLimit("b", 2, 1, version=2)
-    assert await left(timed, plan(new)) == 2
-    assert await left(timed, plan(old)) == 0
+    assert await remaining_units(timed, plan(new)) == 2
+    assert await remaining_units(timed, plan(old)) == 0
     assert await timed.admit(AdmitRequest(plan(old), (3.0,))) == GateRefusal(RefusedBy.BUCKET, None, 0)
 
 
 async def test_more_capacity_gives_nothing_at_once_and_less_takes_at_once(timed: Timed) -> None:
     limit = BucketLimit("b", 10, 0.001)
-    assert await left(timed, plan(limit)) == 10
-    assert await left(timed, plan(BucketLimit("b", 100, 0.001, version=2))) == 0
+    assert await remaining_units(timed, plan(limit)) == 10
+    assert await remaining_units(timed, plan(BucketLimit("b", 100, 0.001, version=2))) == 0
     other = BucketLimit("c", 10, 0.001)
     for _ in range(4):
         await timed.admitted(AdmitRequest(plan(other)))
-    assert await left(timed, plan(BucketLimit("c", 7, 0.001, version=2))) == 3
+    assert await remaining_units(timed, plan(BucketLimit("c", 7, 0.001, version=2))) == 3
 
 
 @pytest.mark.parametrize("wait_s", [120.0, 2.0])
@@ -296,7 +296,7 @@ async def test_retry_after_then_at_the_rate_without_a_burst(timed: Timed, wait_s
     timed.tick(wait_s)
     assert await timed.admit(AdmitRequest(limit)) == GateRefusal(RefusedBy.BUCKET, 0.5, 0)
     timed.tick(0.5)
-    assert await left(timed, limit) == 1
+    assert await remaining_units(timed, limit) == 1
 
 
 async def test_a_refusal_for_another_limit_leaves_what_is_left(timed: Timed) -> None:
@@ -305,7 +305,7 @@ async def test_a_refusal_for_another_limit_leaves_what_is_left(timed: Timed) -> 
     await finish(timed, call, Observation(remaining=30.0, held_s=60.0))
     assert await timed.admit(AdmitRequest(limit)) == GateRefusal(RefusedBy.BUCKET, 60.0, 0)
     timed.tick(60)
-    assert await left(timed, limit) >= 30
+    assert await remaining_units(timed, limit) >= 30
 
 
 async def test_of_both_refusals_the_longer_wait_counts(timed: Timed) -> None:
@@ -331,7 +331,7 @@ async def test_a_turn_during_a_penalty_is_taken_anew(timed: Timed) -> None:
 
 async def test_a_clock_that_is_set_back_gives_nothing(timed: Timed) -> None:
     limit = plan(BucketLimit("b", 5, 1))
-    assert await left(timed, limit) == 5
+    assert await remaining_units(timed, limit) == 5
     timed.tick(-600)
     assert await timed.admit(AdmitRequest(limit)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
 
@@ -354,13 +354,13 @@ async def test_after_a_loss_a_bucket_is_full_for_who_came_after_it_and_empty_for
     emptied: Timed,
 ) -> None:
     """R23. Who was there may have spent all of it a moment before."""
-    met, known, new = (plan(BucketLimit(name, 10, 1)) for name in ("met", "known", "new"))
-    assert await emptied.admit(AdmitRequest(met)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    met_plan, known_plan, new = (plan(BucketLimit(name, 10, 1)) for name in ("met", "known", "new"))
+    assert await emptied.admit(AdmitRequest(met_plan)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
     emptied.tick(2)
-    assert await emptied.admit(AdmitRequest(known, (3.0,), existed_s=2.001)) == GateRefusal(
+    assert await emptied.admit(AdmitRequest(known_plan, (3.0,), existed_s=2.001)) == GateRefusal(
         RefusedBy.BUCKET, 1.0, 0
     )
-    assert await emptied.admit(AdmitRequest(known, (3.0,))) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    assert await emptied.admit(AdmitRequest(known_plan, (3.0,))) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
     await emptied.admitted(AdmitRequest(new, (10.0,), existed_s=1.999))
     assert await emptied.admit(AdmitRequest(new, (1.0,), existed_s=1.999)) == GateRefusal(
         RefusedBy.BUCKET, 1.0, 0
@@ -384,8 +384,10 @@ def test_an_impossible_limit_never_starts(value: float) -> None:
 
 
 async def test_a_call_without_limits_goes_together_with_others(timed: Timed) -> None:
-    one, other = (plan(BucketLimit("b", 1, 1), domain=Domain(("tenant", name))) for name in "ab")
-    told = await asyncio.gather(*(timed.admit(AdmitRequest(each)) for each in (one, Plan(DOMAIN), other)))
-    assert all(isinstance(answer, Admitted) for answer in told)
-    for each in (one, other):
-        assert isinstance(await timed.admit(AdmitRequest(each)), GateRefusal)
+    first, other = (plan(BucketLimit("b", 1, 1), domain=Domain(("tenant", name))) for name in "ab")
+    answers = await asyncio.gather(
+        *(timed.admit(AdmitRequest(each_plan)) for each_plan in (first, Plan(DOMAIN), other))
+    )
+    assert all(isinstance(answer, Admitted) for answer in answers)
+    for plan_again in (first, other):
+        assert isinstance(await timed.admit(AdmitRequest(plan_again)), GateRefusal)

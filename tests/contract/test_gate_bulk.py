@@ -41,26 +41,26 @@ async def test_a_place_outlives_its_block_and_is_given_back_by_token_elsewhere(f
 
 
 async def test_a_block_that_began_nothing_gives_its_place_back(fleet: Fleet) -> None:
-    one = fleet.process("p1")
+    first = fleet.process("p1")
     with pytest.raises(ValueError, match="the vendor said no"):
-        await one.fail("the vendor said no")
-    assert await one.is_free()
+        await first.fail("the vendor said no")
+    assert await first.is_free()
 
 
 async def test_a_block_that_fails_after_it_began_keeps_its_place(fleet: Fleet) -> None:
-    one = fleet.process("p1")
+    first = fleet.process("p1")
     with pytest.raises(ValueError, match="afterwards"):
-        await one.fail("afterwards", running_id=RUNNING)
-    assert not await one.is_free()
+        await first.fail("afterwards", running_id=RUNNING)
+    assert not await first.is_free()
 
 
 async def test_bulk_place_ends_with_its_lease(fleet: Fleet) -> None:
-    one = fleet.process("p1")
-    await one.begin()
+    first = fleet.process("p1")
+    await first.begin()
     await fleet.tick(LEASE_S - 1)
-    assert not await one.is_free()
+    assert not await first.is_free()
     await fleet.tick(2)
-    assert await one.is_free()
+    assert await first.is_free()
 
 
 async def test_a_stale_token_neither_renews_nor_gives_back_what_is_anothers(fleet: Fleet) -> None:
@@ -105,43 +105,43 @@ async def test_a_block_whose_place_is_lost_is_ended(fleet: Fleet) -> None:
 
 
 async def test_types_are_apart_before_2026_01_and_five_together_since(fleet: Fleet) -> None:
-    one = fleet.process("p1")
-    await one.begin()
-    async with one.bulks.enter(BulkRequest(SHOP, "MUTATION", "2025-10")):
+    first = fleet.process("p1")
+    await first.begin()
+    async with first.bulks.enter(BulkRequest(SHOP, "MUTATION", "2025-10")):
         pass
     for number in range(5):
-        await one.begin(running_id=f"op-{number}", api_version="2026-01")
+        await first.begin(running_id=f"op-{number}", api_version="2026-01")
     with pytest.raises(BulkLimitReachedError, match=r"5 bulk operation") as busy:
-        async with one.bulks.enter(BulkRequest(SHOP, "mutation", "2026-04")):
+        async with first.bulks.enter(BulkRequest(SHOP, "mutation", "2026-04")):
             pass
     assert busy.value.retry_after_s == 30
 
 
 async def test_shops_do_not_share(fleet: Fleet) -> None:
-    one = fleet.process("p1")
-    await one.begin()
-    assert not await one.is_free()
-    assert await one.is_free(OTHER)
+    first = fleet.process("p1")
+    await first.begin()
+    assert not await first.is_free()
+    assert await first.is_free(OTHER)
 
 
 async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet) -> None:
     """Somebody unknown began it: it takes a place here, and is looked after until it is done."""
-    one = fleet.process("p1")
+    first = fleet.process("p1")
     refusal = {"bulkOperation": None, "userErrors": [{"code": "OPERATION_IN_PROGRESS", "message": "..."}]}
-    async with one.bulks.enter(BulkRequest(SHOP, "query", "2025-10")) as operation:
+    async with first.bulks.enter(BulkRequest(SHOP, "query", "2025-10")) as operation:
         assert operation.rejection_code(RawResponse(200, body={"data": {"bulkOperationRunQuery": refusal}}))
         operation.adopt(RUNNING)
-    assert [event.running_id for event in one.told.of(BulkAdopted)] == [RUNNING]
-    assert not await one.is_free()
-    assert await one.come_back(operation.token, done=True) == RUNNING
-    assert await one.is_free()
+    assert [event.running_id for event in first.told.of(BulkAdopted)] == [RUNNING]
+    assert not await first.is_free()
+    assert await first.come_back(operation.token, done=True) == RUNNING
+    assert await first.is_free()
 
 
 async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> None:
-    begun = {"bulkOperation": {"id": RUNNING, "status": "CREATED"}, "userErrors": []}
+    started = {"bulkOperation": {"id": RUNNING, "status": "CREATED"}, "userErrors": []}
     async with fleet.process("p1").bulks.enter(BulkRequest(SHOP, "query")) as operation:
         assert (
-            operation.rejection_code(RawResponse(200, body={"data": {"bulkOperationRunQuery": begun}}))
+            operation.rejection_code(RawResponse(200, body={"data": {"bulkOperationRunQuery": started}}))
             is None
         )
         with pytest.raises(InvalidInputError, match="id in the provider's response"):
@@ -149,8 +149,8 @@ async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> 
 
 
 async def test_bulk_operation_that_may_wait_queues(fleet: Fleet) -> None:
-    one, other = fleet.process("p1"), fleet.process("p2")
-    token = await one.begin()
+    first, other = fleet.process("p1"), fleet.process("p2")
+    token = await first.begin()
     entered = asyncio.Event()
 
     async def waits() -> None:
@@ -160,7 +160,7 @@ async def test_bulk_operation_that_may_wait_queues(fleet: Fleet) -> None:
     waiting = asyncio.create_task(waits())
     while not fleet.clock.sleepers:  # it is in line, and asks again within a second
         await asyncio.sleep(0)
-    await one.come_back(token, done=True)
+    await first.come_back(token, done=True)
     await fleet.tick(1)
     await asyncio.wait_for(entered.wait(), 10)
     await waiting
@@ -175,61 +175,61 @@ async def test_observed_bulk_operation_is_reported_and_admitted(fleet: Fleet) ->
 
 
 async def test_manual_switch_overrides_bulk_places(fleet: Fleet) -> None:
-    one, other = fleet.process("p1"), fleet.process("p2")
+    first, other = fleet.process("p1"), fleet.process("p2")
     await other.switch(OverrideKind.ISOLATED)
     with pytest.raises(LimitExceededError, match="stopped by hand: because"):
         await other.begin()
-    token = await one.begin()
+    token = await first.begin()
     await other.switch(OverrideKind.DISABLED)
     assert await other.begin(running_id="beside"), "nobody is refused where limits are off"
-    assert await one.come_back(token, done=True) == RUNNING
+    assert await first.come_back(token, done=True) == RUNNING
 
 
 async def test_a_token_is_checked_and_without_the_store_it_waits(fleet: Fleet) -> None:
-    one = fleet.process("p1")
+    first = fleet.process("p1")
     with pytest.raises(InvalidInputError, match=r"operation\.token"):
-        await one.come_back("something")
-    token = await one.begin()
-    await one.gate._fail_over(LimiterUnavailableError("away"))
+        await first.come_back("something")
+    token = await first.begin()
+    await first.gate._fail_over(LimiterUnavailableError("away"))
     with pytest.raises(LimiterUnavailableError) as refused:
-        await one.come_back(token)
+        await first.come_back(token)
     assert refused.value.retry_after_s == 5
 
 
 async def test_bulk_place_finished_elsewhere_is_not_restored_after_an_outage(fleet: Fleet) -> None:
     """Else the return would bring a place back that another process has given back meanwhile."""
-    one, other = fleet.process("p1"), fleet.process("p2")
-    token = await one.begin()
-    alone = await one.gate._fail_over(LimiterUnavailableError("cut off"))
+    first, other = fleet.process("p1"), fleet.process("p2")
+    token = await first.begin()
+    degraded = await first.gate._fail_over(LimiterUnavailableError("cut off"))
     assert await other.come_back(token, done=True) == RUNNING
-    await one.gate._return(alone)
+    await first.gate._return(degraded)
     assert await other.is_free()
 
 
 async def test_bulk_place_left_during_an_outage_is_not_restored_after_it(fleet: Fleet) -> None:
-    one, other = fleet.process("p1"), fleet.process("p2")
-    async with one.bulks.enter(BulkRequest(SHOP, "query", "2025-10")) as operation:
+    first, other = fleet.process("p1"), fleet.process("p2")
+    async with first.bulks.enter(BulkRequest(SHOP, "query", "2025-10")) as operation:
         operation.started(RUNNING)
-        alone = await one.gate._fail_over(LimiterUnavailableError("cut off"))
+        degraded = await first.gate._fail_over(LimiterUnavailableError("cut off"))
     assert await other.come_back(operation.token, done=True) == RUNNING
-    await one.gate._return(alone)
+    await first.gate._return(degraded)
     assert await other.is_free()
 
 
 async def test_a_block_that_goes_on_with_a_token_goes_on_through_an_outage(fleet: Fleet) -> None:
-    one, other = fleet.process("p1"), fleet.process("p2")
-    token = await one.begin()
+    first, other = fleet.process("p1"), fleet.process("p2")
+    token = await first.begin()
     async with other.bulks.enter(BulkRequest(SHOP, "query", "2025-10", token)):
-        alone = await other.gate._fail_over(LimiterUnavailableError("cut off"))
+        degraded = await other.gate._fail_over(LimiterUnavailableError("cut off"))
         await fleet.tick(10)
         await other.renewer.beat()
-        await other.gate._return(alone)
-        assert not await one.is_free()
+        await other.gate._return(degraded)
+        assert not await first.is_free()
 
 
-@pytest.mark.parametrize(("job", "found"), [("job-1", True), ("job-2", False)])
+@pytest.mark.parametrize(("job", "is_found"), [("job-1", True), ("job-2", False)])
 async def test_a_job_finds_the_place_that_an_earlier_run_of_it_left_taken(
-    fleet: Fleet, job: str, found: bool
+    fleet: Fleet, job: str, is_found: bool
 ) -> None:
     """Whoever ran before is dead or elsewhere: what the gate keeps of the place is enough."""
     first, second = fleet.process(f"{UNTIED}p1"), fleet.process(f"{UNTIED}p2")
@@ -237,12 +237,12 @@ async def test_a_job_finds_the_place_that_an_earlier_run_of_it_left_taken(
         token = await first.begin()
     second.sees(token)
     with fleet.in_job(job):
-        if not found:
+        if not is_found:
             with pytest.raises(BulkLimitReachedError):
                 await second.enter_own()
             return
-        async with second.bulks.enter(BulkRequest(SHOP, "query", "2025-10", knows_running=True)) as place:
-            assert (place.resumed, place.running_id) == (True, None)
+        async with second.bulks.enter(BulkRequest(SHOP, "query", "2025-10", knows_running=True)) as operation:
+            assert (operation.resumed, operation.running_id) == (True, None)
             with pytest.raises(BulkLimitReachedError):  # one is in it already
                 await second.enter_own()
         assert await first.is_free()

@@ -49,44 +49,44 @@ async def test_a_block_is_there_again_before_a_server_that_lost_all_grants_slots
     """Its lease is ten minutes, the server waits for thirty seconds: so it is renewed every ten (R23)."""
     holder = emptied.process("p1")
     plan = PLANS.bulk(await holder.connection(SHOP), "query", "2025-10").plan
-    asked = AdmitRequest(plan, holder=Holder(1, "somebody"))
+    request = AdmitRequest(plan, holder=Holder(1, "somebody"))
     async with holder.bulks.enter(BulkRequest(SHOP, "query", "2025-10")):
         await emptied.lose_everything()
-        told = await emptied.timed.admit(asked)
-        assert isinstance(told, GateRefusal)
-        assert told.by is RefusedBy.RECOVERY
+        answer = await emptied.timed.admit(request)
+        assert isinstance(answer, GateRefusal)
+        assert answer.by is RefusedBy.RECOVERY
         for _ in range(4):
             await emptied.tick(10)
             await holder.renewer.beat()
-        told = await emptied.timed.admit(asked)
-        assert isinstance(told, GateRefusal)
-        assert told.by is RefusedBy.SLOT
+        answer = await emptied.timed.admit(request)
+        assert isinstance(answer, GateRefusal)
+        assert answer.by is RefusedBy.SLOT
 
 
 async def test_after_a_loss_no_place_is_new_for_a_lease_and_tokens_have_theirs_again(
     emptied: Emptied,
 ) -> None:
     """The server itself grants slots after thirty seconds; a place that nobody renews now lasts longer."""
-    one, other = emptied.process("p1"), emptied.process("p2")
-    token = await one.begin()
+    first, other = emptied.process("p1"), emptied.process("p2")
+    token = await first.begin()
     await emptied.lose_everything()
     assert not await other.is_free(), "the server does not grant yet"
     await emptied.tick(60)
     assert not await other.is_free(), "whose it is cannot be known yet"
     await emptied.tick(300)
-    assert await one.come_back(token) == RUNNING, "the place is his again"
+    assert await first.come_back(token) == RUNNING, "the place is his again"
     await emptied.tick(LEASE_S - 1)
     assert not await other.is_free(), "and is taken as before"
-    assert await one.come_back(token, done=True) == RUNNING
+    assert await first.come_back(token, done=True) == RUNNING
     assert await other.is_free()
 
 
 async def test_a_loss_long_ago_makes_no_stale_token_good(emptied: Emptied) -> None:
-    one, other = emptied.process("p1"), emptied.process("p2")
-    old = await one.begin()
+    first, other = emptied.process("p1"), emptied.process("p2")
+    old = await first.begin()
     await emptied.lose_everything()
     assert not await other.is_free()
     await emptied.tick(LEASE_S + 31)
     assert await other.is_free()
     with pytest.raises(SlotLostError):
-        await one.come_back(old)
+        await first.come_back(old)

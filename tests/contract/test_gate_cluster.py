@@ -212,8 +212,8 @@ async def test_a_process_that_comes_later_goes_by_the_birth_of_the_server() -> N
 
 async def test_each_domain_tells_when_it_was_lost() -> None:
     with own_cluster() as cluster:
-        known, lost = Keyspace(f"t{token_hex(4)}"), Keyspace(f"t{token_hex(4)}")
-        for keys, new in ((known, True), (lost, False)):
+        known_keyspace, lost = Keyspace(f"t{token_hex(4)}"), Keyspace(f"t{token_hex(4)}")
+        for keys, new in ((known_keyspace, True), (lost, False)):
             losses = RedisDataLoss(Secret(cluster.url), keys)
             for number in range(4):
                 domain = plan_of(number).domain
@@ -233,13 +233,13 @@ async def test_hints_come_by_another_server_where_the_first_is_away() -> None:
         await gate.listen(woken.put_nowait)
         first, second, third = cluster.primaries
         async with asyncio.timeout(30):
-            await _heard(second, keys.channel("p"), woken, 1)
+            await _wait_for_wake(second, keys.channel("p"), woken, 1)
             first.kill()
-            await _heard(third, keys.channel("p"), woken, 2)
+            await _wait_for_wake(third, keys.channel("p"), woken, 2)
         await gate.close()
 
 
-async def _heard(server: OwnValkey, channel: str, woken: asyncio.Queue[int], lease_id: int) -> None:
+async def _wait_for_wake(server: OwnValkey, channel: str, woken: asyncio.Queue[int], lease_id: int) -> None:
     """Publish until it is heard: nobody tells when a subscription stands."""
     while True:
         await server.tell("PUBLISH", channel, f"{lease_id:016x}")
@@ -255,16 +255,19 @@ async def test_doctor_names_the_server_that_is_not_fit_and_the_slots_that_none_h
         url, last = Secret(cluster.url), cluster.primaries[2]
         await last.tell("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         facts = await redis_info_by_server(url)
-        assert [name.partition(":")[2] for name in facts] == [str(each.port) for each in cluster.primaries]
-        told = of_each({name: eviction_check(each) for name, each in facts.items()})
-        assert (told.status, told.detail) == ("fail", f"127.0.0.1:{last.port}: maxmemory-policy allkeys-lru")
+        assert [name.partition(":")[2] for name in facts] == [str(node.port) for node in cluster.primaries]
+        check = of_each({name: eviction_check(info) for name, info in facts.items()})
+        assert (check.status, check.detail) == (
+            "fail",
+            f"127.0.0.1:{last.port}: maxmemory-policy allkeys-lru",
+        )
         assert (await redis_info(url)).evicts, "an app refuses to start on it"
         assert role_check(facts, await probe_redis(url, 1)).status == "ok"
         for server in cluster.primaries:
             await server.tell("CLUSTER", "DELSLOTS", 16_383)
-        told = role_check(facts, await probe_redis(url, 1))
-        assert told.status == "fail"
-        assert "16383 slots with a server" in told.detail
+        check = role_check(facts, await probe_redis(url, 1))
+        assert check.status == "fail"
+        assert "16383 slots with a server" in check.detail
         keys = RedisKeys(url, Keyspace("any"))
         with pytest.raises(LimiterUnavailableError, match="no server owns"):
             await keys.set_ttl([_in_slot(16_383)], 1.0)
@@ -283,7 +286,7 @@ async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_
                 assert isinstance(
                     await gate.admit(AdmitRequest(plan_of(number), holder=Holder(1, "p"))), Admitted
                 )
-        keys, before = RedisKeys(url, keyspace), await RedisKeys(url, keyspace).survey(leases=True)
+        keys, survey_before = RedisKeys(url, keyspace), await RedisKeys(url, keyspace).survey(leases=True)
         here, there = home_of(cluster, keyspace, 0), cluster.primaries[0]
         there = there if there is not here else cluster.primaries[1]
         slot = hash_slot_of(keyspace.key(KeyKind.CELL, plan_of(0).domain).encode())
@@ -295,11 +298,11 @@ async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_
             source.execute_command("MIGRATE", "127.0.0.1", there.port, "", 0, 5000, "KEYS", *moving)
         during = await keys.survey(leases=True, window_s=60.0)
         assert during.complete
-        assert during.keys == before.keys - len(moving)
+        assert during.keys == survey_before.keys - len(moving)
         assert len(during.leases) == TENANTS - 1
-        with pytest.raises(LimiterUnavailableError, match="on their way") as told:
+        with pytest.raises(LimiterUnavailableError, match="on their way") as error:
             await RedisInspector(url, keyspace).inspect(plan_of(0))
-        assert "ask again" in told.value.hint
+        assert "ask again" in error.value.hint
 
 
 async def test_the_first_calls_of_a_process_may_come_beside_its_first_look() -> None:

@@ -68,19 +68,19 @@ class Ground:
         return await asyncio.gather(*asks, return_exceptions=True)
 
     async def end(self, *admitted: Any) -> None:
-        for each in admitted:
-            await self.timed.gate.release(Release(each, DestinationHealth.HEALTHY))
+        for answer in admitted:
+            await self.timed.gate.release(Release(answer, DestinationHealth.HEALTHY))
 
 
 @pytest.fixture
 async def ground(servers: Endpoints) -> AsyncIterator[Ground]:
-    made = Ground(servers.redis_url)
-    await made.end(*await made.together("good", "bad"))
-    made.timed.tick(60)
-    yield made
-    assert isinstance(made.timed.gate, RedisGate)
-    await made.timed.gate.close()
-    await made.redis.aclose()
+    new_ground = Ground(servers.redis_url)
+    await new_ground.end(*await new_ground.together("good", "bad"))
+    new_ground.timed.tick(60)
+    yield new_ground
+    assert isinstance(new_ground.timed.gate, RedisGate)
+    await new_ground.timed.gate.close()
+    await new_ground.redis.aclose()
 
 
 @pytest.mark.parametrize("poison", POISON)
@@ -90,10 +90,12 @@ async def test_numbers_that_cannot_be_ours_are_unknown_and_hurt_nobody_else(
     cell = ground.keys.key(KeyKind.CELL, ground.plans["bad"].domain)
     for name, old in (await ground.redis.hgetall(cell)).items():
         await ground.redis.hset(cell, name, POISON[poison](old))
-    told = await ground.together(*["bad", "good"] * 6)
-    assert sum(isinstance(each, Admitted) for each in told[1::2]) == SLOTS
-    assert not [each for each in told if isinstance(each, Exception)]
-    assert not [each for each in told[::2] if isinstance(each, Admitted)], "its bucket is empty from now on"
+    answers = await ground.together(*["bad", "good"] * 6)
+    assert sum(isinstance(answer, Admitted) for answer in answers[1::2]) == SLOTS
+    assert not [answer for answer in answers if isinstance(answer, Exception)]
+    assert not [answer for answer in answers[::2] if isinstance(answer, Admitted)], (
+        "its bucket is empty from now on"
+    )
     ground.timed.tick(2)
     assert isinstance((await ground.together("bad"))[0], Admitted)
 
@@ -101,7 +103,7 @@ async def test_numbers_that_cannot_be_ours_are_unknown_and_hurt_nobody_else(
 @pytest.mark.parametrize("poison", [*POISON, "gone"])
 async def test_a_damaged_count_of_a_quota_is_counted_again(poison: str, ground: Ground) -> None:
     """By the leases of all pools: none is granted beyond the quota, and an end frees a place as ever."""
-    held = [await ground.timed.admitted(ground.ask("bad")) for _ in range(SLOTS)]
+    admissions = [await ground.timed.admitted(ground.ask("bad")) for _ in range(SLOTS)]
     plan = ground.plans["bad"]
     cell, name = ground.keys.key(KeyKind.CELL, plan.domain), Keyspace.field("q", "q").encode()
     if poison == "gone":
@@ -110,7 +112,7 @@ async def test_a_damaged_count_of_a_quota_is_counted_again(poison: str, ground: 
         await ground.redis.hset(cell, name, POISON[poison](await ground.redis.hget(cell, name)))
     ground.plans["bad"] = Plan(plan.domain, quota=plan.quota, pool=PoolLimit("other", SLOTS))
     assert await ground.timed.admit(ground.ask("bad")) == GateRefusal(RefusedBy.QUOTA, 30.0)
-    await ground.end(held[0])
+    await ground.end(admissions[0])
     await ground.timed.admitted(ground.ask("bad"))
     assert isinstance(await ground.timed.admit(ground.ask("bad")), GateRefusal)
 
@@ -118,7 +120,7 @@ async def test_a_damaged_count_of_a_quota_is_counted_again(poison: str, ground: 
 @pytest.mark.parametrize("kind", ["set", "rpush", "hset", "zadd"])
 async def test_keys_of_another_type_begin_anew(kind: str, ground: Ground) -> None:
     base = ground.keys.key(KeyKind.CELL, ground.plans["bad"].domain)[:-1]
-    held = await ground.timed.admitted(ground.ask("bad"))
+    admission = await ground.timed.admitted(ground.ask("bad"))
     assert isinstance(
         await ground.timed.admit(ground.ask("bad", wait_s=30, reservation_id=99, reserve_ahead_s=30)),
         Admitted,
@@ -128,10 +130,10 @@ async def test_keys_of_another_type_begin_anew(kind: str, ground: Ground) -> Non
         await ground.redis.delete(key)
         value = {"set": "x", "rpush": "x", "hset": None, "zadd": {"x": 1}}[kind]
         await (getattr(ground.redis, kind)(key, value) if value else ground.redis.hset(key, "f", "x"))
-    told = await ground.together("bad", "good", "bad", "good")
-    assert not [each for each in told if isinstance(each, Exception)]
-    assert all(isinstance(each, Admitted) for each in told[1::2])
-    await ground.end(held, *(each for each in told if isinstance(each, Admitted)))
+    answers = await ground.together("bad", "good", "bad", "good")
+    assert not [answer for answer in answers if isinstance(answer, Exception)]
+    assert all(isinstance(answer, Admitted) for answer in answers[1::2])
+    await ground.end(admission, *(answer for answer in answers if isinstance(answer, Admitted)))
     ground.timed.tick(2)
     assert isinstance((await ground.together("bad"))[0], Admitted)
 
@@ -170,7 +172,7 @@ async def test_numbers_too_small_or_large_for_ours_shut_no_gate(
     numbers = list(struct.unpack(shape, await ground.redis.hget(cell, name)))
     numbers[index] = value
     await ground.redis.hset(cell, name, struct.pack(shape, *numbers))
-    await ground.end(*[each for each in await ground.together("bad") if isinstance(each, Admitted)])
+    await ground.end(*[answer for answer in await ground.together("bad") if isinstance(answer, Admitted)])
     ground.timed.tick(2)
     assert isinstance((await ground.together("bad"))[0], Admitted)
     assert struct.unpack(shape, await ground.redis.hget(cell, name))[index] != value
@@ -179,10 +181,10 @@ async def test_numbers_too_small_or_large_for_ours_shut_no_gate(
 async def test_waiter_in_line_of_another_class_stops_no_server(ground: Ground) -> None:
     plan = ground.plans["bad"]
     base = ground.keys.key(KeyKind.POOL, plan.domain, "p")
-    held = [await ground.timed.admitted(ground.ask("bad")) for _ in range(SLOTS)]
+    admissions = [await ground.timed.admitted(ground.ask("bad")) for _ in range(SLOTS)]
     assert isinstance(await ground.timed.admit(ground.ask("bad", wait_s=30)), Queued)
     await ground.redis.zadd(base + Part.LINE + "1", {"zz\x1fp\x1f9\x1f\x1f\x1faaa\x1f": 0})
-    await ground.end(*held)
+    await ground.end(*admissions)
     assert isinstance((await ground.together("good"))[0], Admitted)
 
 
@@ -207,7 +209,7 @@ async def test_holders_that_are_none_of_ours_hold_for_nobody(ground: Ground) -> 
 
 async def test_people_see_what_cannot_be_read(ground: Ground) -> None:
     plan = ground.plans["bad"]
-    held = await ground.timed.admitted(ground.ask("bad"))
+    admission = await ground.timed.admitted(ground.ask("bad"))
     cell = ground.keys.key(KeyKind.CELL, plan.domain)
     for name, old in (await ground.redis.hgetall(cell)).items():
         await ground.redis.hset(cell, name, old[:5])
@@ -215,7 +217,7 @@ async def test_people_see_what_cannot_be_read(ground: Ground) -> None:
     view = await RedisInspector(Secret(ground.url), ground.keys).inspect(plan)
     assert view.unreadable == ("slots", "breaker", "limit b")
     assert {holder.process for holder in view.holders} == {"p", "unreadable"}
-    await ground.end(held)
+    await ground.end(admission)
 
 
 async def test_a_hand_over_is_told_in_the_answer_of_its_batch(ground: Ground) -> None:
@@ -240,14 +242,14 @@ async def test_a_subscription_that_says_nothing_is_asked_and_given_up(
     connected: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard = b""
+        received = b""
         while data := await reader.read(1024):
-            heard += data
-            if b"SUBSCRIBE" not in heard:  # what is asked before
+            received += data
+            if b"SUBSCRIBE" not in received:  # what is asked before
                 writer.write(b"-ERR unknown\r\n" * data.count(b"*"))
         writer.close()
         await writer.wait_closed()
-        connected.put_nowait(heard)
+        connected.put_nowait(received)
 
     monkeypatch.setattr(listener_module, "PING_AFTER_S", 0.01)
     monkeypatch.setattr(listener_module, "RESPONSE_TIMEOUT_S", 0.05)
@@ -255,8 +257,8 @@ async def test_a_subscription_that_says_nothing_is_asked_and_given_up(
         url = Secret(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
         listener = GrantListener(url, "channel", lambda _lease: None, ManualClock())
         listening = asyncio.create_task(listener.run())
-        heard = await asyncio.wait_for(connected.get(), 10)
+        wake = await asyncio.wait_for(connected.get(), 10)
         listening.cancel()
         await asyncio.wait((listening,))
-    assert b"SUBSCRIBE" in heard
-    assert b"PING" in heard
+    assert b"SUBSCRIBE" in wake
+    assert b"PING" in wake

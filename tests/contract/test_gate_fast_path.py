@@ -86,7 +86,7 @@ class Twins:
         ]
         assert list(map(shown, fast)) == list(map(shown, full))
         both = zip(fast, full, strict=True)
-        self._admitted += [pair for pair in both if all(isinstance(each, Admitted) for each in pair)]
+        self._admitted += [pair for pair in both if all(isinstance(answer, Admitted) for answer in pair)]
 
     def _act(self) -> Act:
         random = self._random

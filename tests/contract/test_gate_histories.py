@@ -45,12 +45,12 @@ async def test_a_random_history(url: str, seed: int) -> None:
         pytest.fail("\n".join(map(str, await shortest(steps, partial(difference, url)))))
 
 
-ALONE = ("valkey", "redis_62")
+SINGLE_SERVERS = ("valkey", "redis_62")
 """Stores that can be emptied: in a cluster each of many servers would be."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("url", ALONE, indirect=True)
+@pytest.mark.parametrize("url", SINGLE_SERVERS, indirect=True)
 async def test_random_histories_with_losses(url: str) -> None:
     for seed in range(LOSSES):
         steps = history(Random(seed), STEPS, losses=0.03)
@@ -77,11 +77,11 @@ class KnowsNobodyAgain(SharedGate):
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", [GrantsAtOnce, KnowsNobodyAgain])
 async def test_a_mistake_after_a_loss_is_found(mistake: type[SharedGate], servers: Endpoints) -> None:
-    found = None
+    first_found = None
     for seed in range(20):
         steps = history(Random(seed), STEPS, losses=0.03)
-        found = found or await difference(servers.redis_url, steps, mistake)
-    assert found
+        first_found = first_found or await difference(servers.redis_url, steps, mistake)
+    assert first_found
 
 
 # ---- a line that outlives its server -------------------------------------------------------------
@@ -101,19 +101,19 @@ class KeepsPlaces(SharedGate):
         if ask.plan.pool is None or ask.holder is None:
             return super()._take_slot(ask, now_us)
         waiting = self._pool(ask.plan.domain, ask.plan.pool).waiting
-        place = waiting.get(ask.holder)
+        waiter = waiting.get(ask.holder)
         answer = super()._take_slot(ask, now_us)
-        if place is not None and isinstance(answer, GateRefusal) and answer.by is RefusedBy.RECOVERY:
-            waiting[ask.holder] = place
+        if waiter is not None and isinstance(answer, GateRefusal) and answer.by is RefusedBy.RECOVERY:
+            waiting[ask.holder] = waiter
         return answer
 
 
-def _asked(number: int) -> AskFor:
+def _request(number: int) -> AskFor:
     return AskFor(number, AdmitRequest(Plan(DOMAIN, pool=POOL), holder=Holder(number, "p1"), wait_s=2.0))
 
 
 TAKEN_OVER = [
-    *map(_asked, range(1, POOL.capacity + 2)),
+    *map(_request, range(1, POOL.capacity + 2)),
     Lose(kept=True),
     End(1, DestinationHealth.NEUTRAL, {}, {}),
     Renew(POOL.capacity + 1, held=False),

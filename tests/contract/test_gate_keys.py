@@ -40,7 +40,7 @@ PLAN = Plan(DOMAIN, quota=QUOTA, pool=POOL, buckets=(BucketLimit("calls", 10, 10
 
 
 @dataclass
-class Place:
+class GateStore:
     """A gate under a prefix of its own."""
 
     url: str
@@ -62,37 +62,37 @@ class Place:
 
 
 @pytest.fixture(params=STORES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[GateStore]:
     keyspace = Keyspace(f"keys-{token_hex(6)}")
     address = store_of(request)
     url = Secret(address)
     gate = RedisGate(url, clock=SystemClock(), keys=keyspace, new=True, events=100)
     async with client_of(request, decode_responses=True) as redis:
-        made = Place(address, keyspace, gate, RedisKeys(url, keyspace), redis)
-        yield made
+        gate_store = GateStore(address, keyspace, gate, RedisKeys(url, keyspace), redis)
+        yield gate_store
         await gate.close()
-        await made.keys.clear()
+        await gate_store.keys.clear()
 
 
 def holder(number: int, priority_class: int = 1) -> Holder:
     return Holder(number, "p1", "acme", f"job-{number}", priority_class, QUOTA)
 
 
-async def fill(place: Place) -> Admitted:
+async def fill(store: GateStore) -> Admitted:
     """One holds the slot, one stands in line, one has a turn."""
-    first = await place.gate.admit(AdmitRequest(PLAN, holder=holder(1)))
+    first = await store.gate.admit(AdmitRequest(PLAN, holder=holder(1)))
     assert isinstance(first, Admitted)
-    assert isinstance(await place.gate.admit(AdmitRequest(PLAN, holder=holder(2, 2), wait_s=30.0)), Queued)
+    assert isinstance(await store.gate.admit(AdmitRequest(PLAN, holder=holder(2, 2), wait_s=30.0)), Queued)
     bare = Plan(DOMAIN, buckets=PLAN.buckets)
-    await place.gate.admit(AdmitRequest(bare, (10.0,), reserve_ahead_s=60.0, reservation_id=7))
+    await store.gate.admit(AdmitRequest(bare, (10.0,), reserve_ahead_s=60.0, reservation_id=7))
     return first
 
 
-async def test_each_kind_is_counted_and_weighed(place: Place) -> None:
-    await fill(place)
-    survey = await place.keys.survey()
+async def test_each_kind_is_counted_and_weighed(store: GateStore) -> None:
+    await fill(store)
+    survey = await store.keys.survey()
     assert survey.complete
-    markers = 2 if place.in_cluster else 1  # of the domain, and of its server
+    markers = 2 if store.in_cluster else 1  # of the domain, and of its server
     assert {use.kind: use.keys for use in survey.kinds} == {
         "marker": markers, "cells": 1, "leases": 1, "lines": 1, "waiters": 1, "turns": 1, "events": 1,
     }  # fmt: skip
@@ -104,131 +104,131 @@ async def test_each_kind_is_counted_and_weighed(place: Place) -> None:
     assert survey.no_ttl == (), "all that the gate writes ends some day"
 
 
-async def test_keys_of_others_are_passed_by_and_unknown_ones_told(place: Place) -> None:
-    prefix = place.keyspace.prefix
-    await place.redis.set(f"{prefix}of-somebody", "x" * 5000)
-    await place.redis.set(f"other-{prefix}m", "not ours", ex=60)
-    (use,) = (await place.keys.survey()).kinds
+async def test_keys_of_others_are_passed_by_and_unknown_ones_told(store: GateStore) -> None:
+    prefix = store.keyspace.prefix
+    await store.redis.set(f"{prefix}of-somebody", "x" * 5000)
+    await store.redis.set(f"other-{prefix}m", "not ours", ex=60)
+    (use,) = (await store.keys.survey()).kinds
     assert (use.kind, use.keys, use.no_ttl) == (UNKNOWN_KIND, 1, 1)
     assert use.size_bytes is not None
     assert use.size_bytes > 5000
-    assert await place.keys.clear() == 1
-    assert await place.redis.get(f"other-{prefix}m") == "not ours"
-    await place.redis.delete(f"other-{prefix}m")
+    assert await store.keys.clear() == 1
+    assert await store.redis.get(f"other-{prefix}m") == "not ours"
+    await store.redis.delete(f"other-{prefix}m")
 
 
-async def test_the_weight_of_many_is_computed_from_a_few(place: Place) -> None:
+async def test_the_weight_of_many_is_computed_from_a_few(store: GateStore) -> None:
     for number in range(50):
-        await place.redis.hset(
-            place.keyspace.key(KeyKind.CELL, Domain(("tenant", str(number)))), "b", "x" * 100
+        await store.redis.hset(
+            store.keyspace.key(KeyKind.CELL, Domain(("tenant", str(number)))), "b", "x" * 100
         )
-    whole, sampled = await place.keys.survey(sample=50), await place.keys.survey(sample=5)
+    full_survey, sampled = await store.keys.survey(sample=50), await store.keys.survey(sample=5)
     assert [use.keys for use in sampled.kinds] == [50]
-    assert sampled.size_bytes == pytest.approx(whole.size_bytes, rel=0.05)
+    assert sampled.size_bytes == pytest.approx(full_survey.size_bytes, rel=0.05)
 
 
-async def test_a_look_has_a_bound_and_says_so(place: Place) -> None:
-    async with place.redis.pipeline(transaction=False) as pipe:
+async def test_a_look_has_a_bound_and_says_so(store: GateStore) -> None:
+    async with store.redis.pipeline(transaction=False) as pipe:
         for number in range(2000):
-            pipe.set(f"{place.keyspace.prefix}{number}", "")
+            pipe.set(f"{store.keyspace.prefix}{number}", "")
         await pipe.execute()
-    survey = await place.keys.survey(max_keys=500, sample=1)
+    survey = await store.keys.survey(max_keys=500, sample=1)
     assert not survey.complete
     assert survey.keys_scanned == 500
     assert survey.keys < 2000
 
 
-async def test_keys_that_would_stay_for_ever_are_told_and_given_an_end(place: Place) -> None:
-    await fill(place)
-    cell = place.keyspace.key(KeyKind.CELL, DOMAIN)
-    await place.redis.persist(cell)
-    survey = await place.keys.survey()
+async def test_keys_that_would_stay_for_ever_are_told_and_given_an_end(store: GateStore) -> None:
+    await fill(store)
+    cell = store.keyspace.key(KeyKind.CELL, DOMAIN)
+    await store.redis.persist(cell)
+    survey = await store.keys.survey()
     assert survey.no_ttl == (cell,)
-    marker_ms = await place.redis.pttl(place.marker)
-    assert await place.keys.set_ttl([cell, place.marker, "gone"], 500.0) == 1
-    assert 0 < await place.redis.pttl(cell) <= 500_000
-    assert await place.redis.pttl(place.marker) > marker_ms - 60_000, "it had one already"
+    marker_ms = await store.redis.pttl(store.marker)
+    assert await store.keys.set_ttl([cell, store.marker, "gone"], 500.0) == 1
+    assert 0 < await store.redis.pttl(cell) <= 500_000
+    assert await store.redis.pttl(store.marker) > marker_ms - 60_000, "it had one already"
 
 
-async def leases(place: Place) -> list[StoredLease]:
-    return list((await place.keys.survey(sample=0, leases=True)).leases)
+async def leases(store: GateStore) -> list[StoredLease]:
+    return list((await store.keys.survey(sample=0, leases=True)).leases)
 
 
-async def test_a_lease_is_told_with_its_holder(place: Place) -> None:
-    await fill(place)
-    (lease,) = await leases(place)
+async def test_a_lease_is_told_with_its_holder(store: GateStore) -> None:
+    await fill(store)
+    (lease,) = await leases(store)
     assert (lease.lease_id, lease.process, lease.tenant, lease.job) == (1, "p1", "acme", "job-1")
-    assert lease.key == place.keyspace.key(KeyKind.POOL, DOMAIN, "pool") + Part.LEASES
+    assert lease.key == store.keyspace.key(KeyKind.POOL, DOMAIN, "pool") + Part.LEASES
     assert 25 < lease.ends_in_s <= 30
 
 
-async def test_leases_whose_ends_are_no_times_are_shown_beside_ours(place: Place) -> None:
-    await fill(place)
-    key = place.keyspace.key(KeyKind.POOL, DOMAIN, POOL.key) + Part.LEASES
-    await place.redis.zadd(key, {"x": float("-inf"), "y": float("inf")})
-    found = {lease.holder: lease.until_us for lease in await leases(place)}
-    assert len(found) == 3
-    assert (found["x"], found["y"]) == (0, 2**53)
+async def test_leases_whose_ends_are_no_times_are_shown_beside_ours(store: GateStore) -> None:
+    await fill(store)
+    key = store.keyspace.key(KeyKind.POOL, DOMAIN, POOL.key) + Part.LEASES
+    await store.redis.zadd(key, {"x": float("-inf"), "y": float("inf")})
+    until_by_holder = {lease.holder: lease.until_us for lease in await leases(store)}
+    assert len(until_by_holder) == 3
+    assert (until_by_holder["x"], until_by_holder["y"]) == (0, 2**53)
 
 
-async def test_released_slot_is_free_at_once(place: Place) -> None:
-    first = await fill(place)
-    given = await place.keys.remove_leases(await leases(place))
-    assert [lease.lease_id for lease in given] == [1]
-    assert await leases(place) == []
+async def test_released_slot_is_free_at_once(store: GateStore) -> None:
+    first = await fill(store)
+    removed = await store.keys.remove_leases(await leases(store))
+    assert [lease.lease_id for lease in removed] == [1]
+    assert await leases(store) == []
     # who stood in line asks again, and has the slot; the orphan's end comes too late
     assert isinstance(
-        await place.gate.admit(AdmitRequest(replace(PLAN, buckets=()), holder=holder(2, 2), wait_s=30.0)),
+        await store.gate.admit(AdmitRequest(replace(PLAN, buckets=()), holder=holder(2, 2), wait_s=30.0)),
         Admitted,
     )
-    (renewed,) = await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), had_slot=True)])
+    (renewed,) = await store.gate.renew([Renewal(DOMAIN, POOL, holder(1), had_slot=True)])
     assert renewed is Lease.LOST
     assert first.holder == holder(1)
-    base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
-    log = verify_pool_log([parsed(fields) for _, fields in await place.redis.xrange(base + Part.EVENTS)])
+    base = store.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
+    log = verify_pool_log([parsed(fields) for _, fields in await store.redis.xrange(base + Part.EVENTS)])
     assert not log.violation
     assert (log.granted, log.held) == (2, 1)
 
 
-async def test_released_slot_frees_the_quota_of_its_tenant_in_other_pools(place: Place) -> None:
+async def test_released_slot_frees_the_quota_of_its_tenant_in_other_pools(store: GateStore) -> None:
     quota = QuotaLimit("acme", 1)
     asks = [
         AdmitRequest(replace(PLAN, quota=quota, pool=pool), holder=Holder(number, "p1", quota=quota))
         for number, pool in enumerate((POOL, replace(POOL, key="other")))
     ]
-    assert isinstance(await place.gate.admit(asks[0]), Admitted)
-    assert isinstance(await place.gate.admit(asks[1]), GateRefusal)
-    assert len(await place.keys.remove_leases(await leases(place))) == 1
-    assert isinstance(await place.gate.admit(asks[1]), Admitted)
+    assert isinstance(await store.gate.admit(asks[0]), Admitted)
+    assert isinstance(await store.gate.admit(asks[1]), GateRefusal)
+    assert len(await store.keys.remove_leases(await leases(store))) == 1
+    assert isinstance(await store.gate.admit(asks[1]), Admitted)
 
 
-async def test_a_lease_that_was_renewed_since_is_left_alone(place: Place) -> None:
+async def test_a_lease_that_was_renewed_since_is_left_alone(store: GateStore) -> None:
     """The safeguard: a holder that lives loses nothing to somebody who took it for dead."""
-    await fill(place)
-    (seen,) = await leases(place)
-    assert await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), had_slot=True)]) == [Lease.ACTIVE]
-    assert await place.keys.remove_leases([seen]) == []
-    assert [lease.lease_id for lease in await leases(place)] == [1]
-    assert await place.keys.remove_leases([replace(seen, holder=seen.holder + "x")]) == []
+    await fill(store)
+    (stored_lease,) = await leases(store)
+    assert await store.gate.renew([Renewal(DOMAIN, POOL, holder(1), had_slot=True)]) == [Lease.ACTIVE]
+    assert await store.keys.remove_leases([stored_lease]) == []
+    assert [lease.lease_id for lease in await leases(store)] == [1]
+    assert await store.keys.remove_leases([replace(stored_lease, holder=stored_lease.holder + "x")]) == []
 
 
-async def test_survey_counts_recent_events_from_the_logs(place: Place) -> None:
-    await fill(place)
-    survey = await place.keys.survey(sample=0, window_s=60.0)
+async def test_survey_counts_recent_events_from_the_logs(store: GateStore) -> None:
+    await fill(store)
+    survey = await store.keys.survey(sample=0, window_s=60.0)
     assert survey.event_counts == {"grant": 1, "wait": 1}
-    base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
-    await place.redis.xadd(base + Part.EVENTS, {"k": "expire"}, id="*")
-    old = (await place.redis.time())[0] * 1000 - 90_000
-    key = place.keyspace.key(KeyKind.POOL, DOMAIN, "older") + Part.EVENTS
-    await place.redis.xadd(key, {"k": "promote"}, id=f"{old}-0")
-    assert (await place.keys.survey(window_s=60.0)).event_counts == {"grant": 1, "wait": 1, "expire": 1}
-    assert (await place.keys.survey(window_s=120.0)).event_counts == {
+    base = store.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
+    await store.redis.xadd(base + Part.EVENTS, {"k": "expire"}, id="*")
+    old = (await store.redis.time())[0] * 1000 - 90_000
+    key = store.keyspace.key(KeyKind.POOL, DOMAIN, "older") + Part.EVENTS
+    await store.redis.xadd(key, {"k": "promote"}, id=f"{old}-0")
+    assert (await store.keys.survey(window_s=60.0)).event_counts == {"grant": 1, "wait": 1, "expire": 1}
+    assert (await store.keys.survey(window_s=120.0)).event_counts == {
         "grant": 1, "wait": 1, "expire": 1, "promote": 1,
     }  # fmt: skip
 
 
-async def test_a_server_that_is_away_is_a_word(place: Place) -> None:
-    nowhere = RedisKeys(Secret("redis://127.0.0.1:1/0"), place.keyspace)
+async def test_a_server_that_is_away_is_a_word(store: GateStore) -> None:
+    nowhere = RedisKeys(Secret("redis://127.0.0.1:1/0"), store.keyspace)
     with pytest.raises(LimiterUnavailableError):
         await nowhere.survey()
 
@@ -236,27 +236,27 @@ async def test_a_server_that_is_away_is_a_word(place: Place) -> None:
 # ---- what people see of one plan -----------------------------------------------------------------
 
 
-async def test_a_promotion_and_a_failure_are_shown_newest_first(place: Place) -> None:
+async def test_a_promotion_and_a_failure_are_shown_newest_first(store: GateStore) -> None:
     rule = BreakerRule("host")
     plan = Plan(DOMAIN, breaker=rule, pool=replace(POOL, max_wait_s=0.001))
-    taken = await place.gate.admit(AdmitRequest(plan, holder=holder(1)))
-    assert isinstance(taken, Admitted)
-    await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), waited_s=10.0, wait_s=30.0))
-    (lease,) = await leases(place)
-    await place.keys.remove_leases([lease])
+    admission = await store.gate.admit(AdmitRequest(plan, holder=holder(1)))
+    assert isinstance(admission, Admitted)
+    await store.gate.admit(AdmitRequest(plan, holder=holder(2, 2), waited_s=10.0, wait_s=30.0))
+    (lease,) = await leases(store)
+    await store.keys.remove_leases([lease])
     assert isinstance(
-        await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), waited_s=10.0, wait_s=30.0)), Admitted
+        await store.gate.admit(AdmitRequest(plan, holder=holder(2, 2), waited_s=10.0, wait_s=30.0)), Admitted
     )
-    failures = place.keyspace.key(KeyKind.BREAKER, DOMAIN, "host") + Part.FAILURES
-    now_us = int((await place.redis.time())[0]) * 1_000_000
+    failures = store.keyspace.key(KeyKind.BREAKER, DOMAIN, "host") + Part.FAILURES
+    now_us = int((await store.redis.time())[0]) * 1_000_000
     member = "000000000000000a\x1fp1\x1f1\x1f\x1f\x1facme\x1fjob-a"
-    await place.redis.xadd(failures, {"t": now_us - 5_000_000, "h": "", "o": 0})
-    await place.redis.xadd(failures, {"t": now_us - 2_000_000, "h": member, "o": 60_000_000})
-    view = await RedisInspector(Secret(place.url), place.keyspace).inspect(plan)
-    assert [(one.lease_id, one.priority_class) for one in view.promotions] == [(2, 2)]
+    await store.redis.xadd(failures, {"t": now_us - 5_000_000, "h": "", "o": 0})
+    await store.redis.xadd(failures, {"t": now_us - 2_000_000, "h": member, "o": 60_000_000})
+    view = await RedisInspector(Secret(store.url), store.keyspace).inspect(plan)
+    assert [(promotion.lease_id, promotion.priority_class) for promotion in view.promotions] == [(2, 2)]
     newest, older = view.failures
     assert (newest.process, newest.tenant, newest.job, newest.opened_s) == ("p1", "acme", "job-a", 60.0)
     assert (older.process, older.opened_s) == ("", None)
     assert 1.0 < newest.ago_s < 3.5 < older.ago_s < 7.0
-    quiet = await RedisInspector(Secret(place.url), place.keyspace).inspect(plan, events=0)
+    quiet = await RedisInspector(Secret(store.url), store.keyspace).inspect(plan, events=0)
     assert (quiet.promotions, quiet.failures, quiet.events) == ((), (), ())

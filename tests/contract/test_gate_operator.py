@@ -200,10 +200,10 @@ async def test_clear_deletes_ours_and_leaves_what_is_others(world: World) -> Non
         plan = Plan(domain, breaker=BROKEN.breaker, pool=limit, buckets=(bucket,))
         await world.timed.admitted(AdmitRequest(plan, holder=Holder(next(_ids), "p")))
     stay = {world.marker(domain) for domain in domains}
-    found = {key.decode() async for key in world.redis.scan_iter(f"{ours}:*")}
-    mine = found - stay
+    key_names = {key.decode() async for key in world.redis.scan_iter(f"{ours}:*")}
+    mine = key_names - stay
     assert len(mine) >= 2 * len(domains)
-    assert stay < found
+    assert stay < key_names
     assert await world.operator.clear(dry_run=True) == len(mine)
     assert await world.redis.exists(*mine) == len(mine)
     assert await world.operator.clear() == len(mine)
@@ -227,8 +227,8 @@ async def test_after_it_was_cleared_nobody_gets_more_than_the_limits_allow(world
     limit, bucket = PoolLimit("p", 1), BucketLimit("b", 5, 1)
     await world.timed.admitted(waiting(limit))
     assert await world.operator.clear() > 0
-    gone = await world.timed.admit(AdmitRequest(Plan(DOMAIN, buckets=(bucket,))))
-    assert gone == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    admission = await world.timed.admit(AdmitRequest(Plan(DOMAIN, buckets=(bucket,))))
+    assert admission == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
     assert await world.timed.admit(
         AdmitRequest(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
     ) == GateRefusal(RefusedBy.RECOVERY, 30.0)
@@ -241,8 +241,8 @@ async def test_a_marker_that_is_nonsense_is_a_loss(world: World) -> None:
     await world.timed.admitted(waiting(limit))
     await world.redis.delete(marker)
     await world.redis.hset(marker, "not", "ours")
-    asked = AdmitRequest(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
-    assert await world.timed.admit(asked) == GateRefusal(RefusedBy.RECOVERY, 30.0)
+    request = AdmitRequest(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
+    assert await world.timed.admit(request) == GateRefusal(RefusedBy.RECOVERY, 30.0)
 
 
 async def test_a_process_that_has_not_met_a_domain_learns_that_it_was_cleared(world: World) -> None:
@@ -253,18 +253,18 @@ async def test_a_process_that_has_not_met_a_domain_learns_that_it_was_cleared(wo
     limit, bucket = PoolLimit("p", 1), BucketLimit("b", 5, 1)
     await world.timed.admitted(waiting(limit))
     assert await world.operator.clear() > 0
-    asked = AdmitRequest(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
-    assert await other.admit(asked) == GateRefusal(RefusedBy.RECOVERY, 30.0)
+    request = AdmitRequest(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
+    assert await other.admit(request) == GateRefusal(RefusedBy.RECOVERY, 30.0)
     assert isinstance(await other.admit(AdmitRequest(Plan(DOMAIN, buckets=(bucket,)))), GateRefusal)
     await other.gate.close()
 
 
 async def test_a_store_that_is_away_is_told() -> None:
     operator = RedisAdmin(Secret("redis://127.0.0.1:1/0"), Keyspace("away"))
-    for asked in (
+    for operation in (
         operator.clear(),
         operator.reset_breaker(BROKEN),
         operator.promote(waiting(PoolLimit("p", 1)).plan, 1),
     ):
         with pytest.raises(LimiterUnavailableError):
-            await asked
+            await operation

@@ -54,10 +54,10 @@ async def test_a_crowd_of_one_tenant_at_its_quota_holds_up_nobody_else(timed: Ti
         )
 
     await timed.admitted(ask(crowd))
-    held = await timed.admitted(ask(other))
+    admitted = await timed.admitted(ask(other))
     for number in range(150):
         assert isinstance(await timed.admit(ask(crowd, 1000.0 - number)), Queued)
     late = ask(other)
     assert isinstance(await timed.admit(late), Queued)
-    await timed.gate.release(Release(held))
+    await timed.gate.release(Release(admitted))
     assert isinstance(await timed.admit(late), Admitted)

@@ -38,17 +38,17 @@ def ask(limit: PoolLimit, *, number: int = 1, **settings: Any) -> AdmitRequest:
 
 async def free(timed: Timed, limit: PoolLimit) -> int:
     """How many slots can be had now; they are given back."""
-    got = []
+    granted = []
     while isinstance(answer := await timed.admit(ask(limit)), Admitted):
-        got.append(answer)
-    for admitted in got:
+        granted.append(answer)
+    for admitted in granted:
         assert (await timed.gate.release(Release(admitted))).was_held
-    return len(got)
+    return len(granted)
 
 
-def held(limit: PoolLimit, one: AdmitRequest, wait_s: float = 0.0, *, had: bool = True) -> Renewal:
-    assert one.holder is not None
-    return Renewal(DOMAIN, limit, one.holder, wait_s, had)
+def renewal_of(limit: PoolLimit, request: AdmitRequest, wait_s: float = 0.0, *, had: bool = True) -> Renewal:
+    assert request.holder is not None
+    return Renewal(DOMAIN, limit, request.holder, wait_s, had)
 
 
 async def test_limit_2_with_10_askers_2(timed: Timed) -> None:
@@ -73,8 +73,8 @@ async def test_a_slot_that_is_given_back_can_be_had_again_and_only_once(timed: T
 
 async def test_asked_again_after_a_lost_reply_it_is_one_lease(timed: Timed) -> None:
     limit = pool(2)
-    one = ask(limit)
-    first, second = await timed.admitted(one), await timed.admitted(one)
+    request = ask(limit)
+    first, second = await timed.admitted(request), await timed.admitted(request)
     assert second.fence > first.fence
     assert await free(timed, limit) == 1
 
@@ -86,9 +86,9 @@ async def test_an_orphan_is_gone_at_the_end_of_its_lease_and_its_waiter_is_serve
     waiter = ask(limit, wait_s=60)
     assert isinstance(await timed.admit(waiter), Queued)
     timed.tick(29.9)
-    assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.WAITING]
+    assert await timed.gate.renew([renewal_of(limit, waiter, 60, had=False)]) == [Lease.WAITING]
     timed.tick(0.1)
-    assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.ACTIVE]
+    assert await timed.gate.renew([renewal_of(limit, waiter, 60, had=False)]) == [Lease.ACTIVE]
     await timed.admitted(waiter)
 
 
@@ -110,7 +110,7 @@ async def test_an_idle_pool_does_not_forget_who_works(timed: Timed) -> None:
     await timed.admitted(working)
     for _ in range(400):
         timed.tick(10)
-        assert await timed.gate.renew([held(limit, working)]) == [Lease.ACTIVE]
+        assert await timed.gate.renew([renewal_of(limit, working)]) == [Lease.ACTIVE]
     assert await free(timed, limit) == 0
 
 
@@ -120,7 +120,7 @@ async def test_a_lease_that_ended_is_lost_and_is_not_had_back(timed: Timed) -> N
     admitted = await timed.admitted(frozen)
     timed.tick(30)
     await timed.admitted(ask(limit))
-    assert await timed.gate.renew([held(limit, frozen)]) == [Lease.LOST]
+    assert await timed.gate.renew([renewal_of(limit, frozen)]) == [Lease.LOST]
     assert not (await timed.gate.release(Release(admitted))).was_held
     assert await free(timed, limit) == 0
 
@@ -147,7 +147,7 @@ async def test_free_slot_wakes_one_waiter(timed: Timed) -> None:
         timed.tick(0.001)
         await timed.admit(waiter)
     await timed.gate.release(Release(working))
-    states = await timed.gate.renew([held(limit, waiter, 60, had=False) for waiter in line])
+    states = await timed.gate.renew([renewal_of(limit, waiter, 60, had=False) for waiter in line])
     assert states == [Lease.ACTIVE, Lease.WAITING, Lease.WAITING]
 
 
@@ -160,7 +160,7 @@ async def test_a_grant_that_nobody_claims_goes_to_the_next(timed: Timed) -> None
     await timed.admit(living)
     await timed.gate.release(Release(working))
     timed.tick(5)
-    assert await timed.gate.renew([held(limit, living, 60, had=False)]) == [Lease.ACTIVE]
+    assert await timed.gate.renew([renewal_of(limit, living, 60, had=False)]) == [Lease.ACTIVE]
 
 
 async def test_a_waiter_that_is_not_heard_of_is_passed_over(timed: Timed) -> None:
@@ -173,7 +173,7 @@ async def test_a_waiter_that_is_not_heard_of_is_passed_over(timed: Timed) -> Non
     timed.tick(10)
     await timed.gate.release(Release(working))
     await timed.admitted(living)
-    assert await timed.gate.renew([held(limit, dead, 10, had=False)]) == [Lease.LOST]
+    assert await timed.gate.renew([renewal_of(limit, dead, 10, had=False)]) == [Lease.LOST]
 
 
 async def test_a_cancelled_waiter_leaves_and_a_cancelled_grant_goes_on(timed: Timed) -> None:
@@ -200,7 +200,7 @@ async def test_classes_are_served_in_order_and_fifo_within(timed: Timed) -> None
     order = []
     for _ in line:
         await timed.gate.release(Release(working))
-        states = await timed.gate.renew([held(limit, waiter, 60, had=False) for waiter in line])
+        states = await timed.gate.renew([renewal_of(limit, waiter, 60, had=False) for waiter in line])
         served = states.index(Lease.ACTIVE)
         order.append(served)
         working = await timed.admitted(line[served])
@@ -234,13 +234,13 @@ async def test_waiter_that_moved_forward_keeps_its_place(timed: Timed) -> None:
     """Who waits asks again each second, and tells then what it knows itself of its waiting."""
     limit = pool(1)
     holder = await timed.admitted(ask(limit))
-    one, other = ask(limit, wait_s=60), ask(limit, wait_s=60)
-    assert isinstance(await timed.admit(one), Queued)
+    first, other = ask(limit, wait_s=60), ask(limit, wait_s=60)
+    assert isinstance(await timed.admit(first), Queued)
     timed.tick(1)
     for since_s in (400.0, 0.0):
         assert isinstance(await timed.admit(other._replace(waited_s=since_s)), Queued)
     await timed.gate.release(Release(holder))
-    assert isinstance(await timed.admit(one), Queued)
+    assert isinstance(await timed.admit(first), Queued)
     await timed.admitted(other)
 
 
@@ -304,12 +304,12 @@ async def test_a_smaller_pool_ends_nobodys_slot_and_a_larger_one_serves_several(
         assert isinstance(await timed.admit(ask(four)), GateRefusal), "an old size does not come back"
     await timed.gate.release(Release(working[2]))
     waiting = [ask(two, wait_s=60) for _ in range(4)]
-    for one in waiting:
+    for request in waiting:
         timed.tick(0.001)
-        await timed.admit(one)
+        await timed.admit(request)
     larger = pool(5, version=3)
-    await timed.gate.renew([held(larger, waiting[3], 60, had=False)])
-    states = await timed.gate.renew([held(larger, waiter, 60, had=False) for waiter in waiting])
+    await timed.gate.renew([renewal_of(larger, waiting[3], 60, had=False)])
+    states = await timed.gate.renew([renewal_of(larger, waiter, 60, had=False) for waiter in waiting])
     assert states == [Lease.ACTIVE] * 4
 
 
@@ -367,12 +367,12 @@ async def test_adopted_holder_no_longer_waits_in_line(timed: Timed) -> None:
     others = [await timed.admitted(ask(limit)) for _ in range(2)]
     waiter = ask(limit, wait_s=60)
     assert isinstance(await timed.admit(waiter), Queued)
-    adopted = replace(held(limit, waiter), adopt=True)
+    adopted = replace(renewal_of(limit, waiter), adopt=True)
     assert await timed.gate.renew([adopted]) == [Lease.ACTIVE]
     for other in others:
         await timed.gate.release(Release(other))
     timed.tick(6)
-    assert await timed.gate.renew([held(limit, waiter)]) == [Lease.ACTIVE]
+    assert await timed.gate.renew([renewal_of(limit, waiter)]) == [Lease.ACTIVE]
 
 
 async def test_whose_call_is_over_stands_in_line_no_more(timed: Timed) -> None:
@@ -381,4 +381,4 @@ async def test_whose_call_is_over_stands_in_line_no_more(timed: Timed) -> None:
     waiter = ask(limit, wait_s=60)
     assert isinstance(await timed.admit(waiter), Queued)
     await timed.gate.release(Release(working._replace(holder=waiter.holder)))
-    assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.LOST]
+    assert await timed.gate.renew([renewal_of(limit, waiter, 60, had=False)]) == [Lease.LOST]

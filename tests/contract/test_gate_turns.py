@@ -15,14 +15,14 @@ _bookings = count(1)
 
 async def test_slot_of_a_call_without_a_turn_goes_to_the_next(timed: Timed) -> None:
     slot, rate = PoolLimit("p", 1), BucketLimit("rate", 2, 1.0)
-    both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
+    both, slot_only = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
     admitted = await timed.admitted(AdmitRequest(both, holder=Holder(next(_bookings), "process")))
     in_line = AdmitRequest(both, holder=Holder(next(_bookings), "process"), wait_s=60)
     assert isinstance(await timed.admit(in_line), Queued)
     await timed.admitted(AdmitRequest(Plan(DOMAIN, buckets=(rate,))))
     assert (await timed.gate.release(Release(admitted))).was_held
     assert await timed.admit(in_line) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
-    await timed.admitted(AdmitRequest(alone, holder=Holder(next(_bookings), "process")))
+    await timed.admitted(AdmitRequest(slot_only, holder=Holder(next(_bookings), "process")))
 
 
 async def test_call_that_waits_for_a_slot_keeps_its_turn(timed: Timed) -> None:

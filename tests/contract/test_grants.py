@@ -10,8 +10,8 @@ from tests.contract.credential_steps import (
     KEY,
     again,
     connected,
-    found,
     intent,
+    read_credential,
     reauth_requirement,
     sent,
     unknown_rotation,
@@ -31,13 +31,13 @@ async def test_work_waits_for_a_grant_and_goes_on_with_it(stores: Stores) -> Non
     other = new_job(provider=KEY.provider, tenant_id="other", group_key=GROUP)
     await stores.jobs.enqueue([waits, other])
     assert await stores.credentials.require_reauth(reauth_requirement(credential))
-    wanted = ClaimFilter(kinds=("work",))
-    assert [job.job_id for job in await stores.jobs.claim(wanted, 9, worker)] == [other.job_id]
+    claim_filter = ClaimFilter(kinds=("work",))
+    assert [job.job_id for job in await stores.jobs.claim(claim_filter, 9, worker)] == [other.job_id]
     [pause] = await stores.lanes.pauses(10)
     assert (pause.scope, pause.until, pause.reason, pause.by) == (MINE, None, "needs_reauth", "fairlead")
     assert await stores.credentials.replace(again(credential))
     assert await stores.lanes.pauses(10) == []
-    assert [job.job_id for job in await stores.jobs.claim(wanted, 9, worker)] == [waits.job_id]
+    assert [job.job_id for job in await stores.jobs.claim(claim_filter, 9, worker)] == [waits.job_id]
 
 
 async def test_work_goes_on_with_an_answer_that_comes_late(stores: Stores) -> None:
@@ -51,10 +51,10 @@ async def test_work_goes_on_with_an_answer_that_comes_late(stores: Stores) -> No
     assert len(await stores.lanes.pauses(10)) == 1
     await stores.pass_time(5)
     assert await stores.credentials.settle(answer) == "settled"
-    assert (await found(stores)).state == "active"
+    assert (await read_credential(stores)).state == "active"
     assert await stores.lanes.pauses(10) == []
-    taken = await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, worker)
-    assert [job.job_id for job in taken] == [waits.job_id]
+    jobs = await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, worker)
+    assert [job.job_id for job in jobs] == [waits.job_id]
 
 
 async def test_work_goes_on_where_the_connection_is_no_more(stores: Stores) -> None:
@@ -118,8 +118,8 @@ async def test_work_of_a_revoked_connection_is_held_until_it_is_connected_again(
     await stores.jobs.enqueue([waits])
     assert await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, worker) == []
     assert await stores.credentials.replace(again(credential))
-    taken = await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, worker)
-    assert [job.job_id for job in taken] == [waits.job_id]
+    jobs = await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, worker)
+    assert [job.job_id for job in jobs] == [waits.job_id]
 
 
 # ---- people are told -------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ async def test_a_second_loss_folds_into_the_open_entry(stores: Stores) -> None:
         status="auto_resolved", category=None, tenant_id=None, kind=None, limit=9
     )
     assert [(entry.resolution, entry.resolved_by) for entry in healed] == [("reauthorize", "test")]
-    second = await found(stores)
+    second = await read_credential(stores)
     assert await stores.credentials.require_reauth(reauth_requirement(second))
     assert await stores.dead_letters.open_count("default") == 1
     jobs = await stores.jobs.claim(ANY, 9, owner)

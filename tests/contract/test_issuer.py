@@ -155,15 +155,15 @@ async def test_a_hold_leaves_others_alone(issuer: Issuer) -> None:
 
 
 async def test_a_hook_sees_every_point_in_order() -> None:
-    seen: list[Moment] = []
+    moments: list[Moment] = []
 
     async def hook(moment: Moment) -> None:
-        seen.append(moment)
+        moments.append(moment)
 
     async with Issuer(IssuerConfig(providers={"p": provider("strict")}), hooks=[hook]) as issuer:
         await refresh(issuer, "p", issuer.register("p", "acme").refresh_token)
-    assert [moment.point for moment in seen] == ["arrived", "processed", "answering"]
-    assert {(moment.connection, moment.generation) for moment in seen} == {("acme", 1)}
+    assert [moment.point for moment in moments] == ["arrived", "processed", "answering"]
+    assert {(moment.connection, moment.generation) for moment in moments} == {("acme", 1)}
 
 
 async def test_overlapping_posts_are_seen(issuer: Issuer) -> None:
@@ -249,7 +249,7 @@ async def test_a_start_that_fails_leaves_nothing_behind() -> None:
         await issuer.start()
     issuer.ledger_path.unlink()
     async with Issuer() as first:
-        taken = Issuer(IssuerConfig(port=int(urlsplit(first.url).port or 0)))
+        second_issuer = Issuer(IssuerConfig(port=int(urlsplit(first.url).port or 0)))
         with pytest.raises(OSError, match="address already in use"):
-            await taken.start()
-        taken.ledger_path.unlink()
+            await second_issuer.start()
+        second_issuer.ledger_path.unlink()

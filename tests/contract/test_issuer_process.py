@@ -106,8 +106,8 @@ async def test_settings_that_cannot_be_stop_it_with_a_hint(tmp_path: Path, text:
 
 
 async def test_a_taken_port_stops_it_with_a_hint(tmp_path: Path) -> None:
-    async with Issuer() as taken:
-        config = CONFIG.model_copy(update={"port": int(taken.url.rsplit(":", 1)[1])})
+    async with Issuer() as second_issuer:
+        config = CONFIG.model_copy(update={"port": int(second_issuer.url.rsplit(":", 1)[1])})
         issuer = IssuerProcess(config, ledger=tmp_path / "ledger.ndjson")
         with pytest.raises(DependencyUnavailableError, match="cannot start") as refused:
             await issuer.start()
@@ -254,9 +254,9 @@ class _Hammer(asyncio.Protocol):
         self._transport.write(head + form)
 
     def data_received(self, data: bytes) -> None:
-        found = _TOKEN.search(data)
-        assert found is not None, data
-        self._token, self._left = found[1], self._left - 1
+        match = _TOKEN.search(data)
+        assert match is not None, data
+        self._token, self._left = match[1], self._left - 1
         if self._left:
             self._ask()
         else:
@@ -271,15 +271,15 @@ def _same(hammer: _Hammer) -> _Hammer:
 async def test_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clients, times = 16, 250
     async with IssuerProcess(CONFIG, ledger=tmp_path / "ledger.ndjson") as issuer:
-        wanted = [{"provider": "p", "connection": f"c{number}"} for number in range(clients)]
-        grants = (await issuer.control("register", connections=wanted))["grants"]
+        expected = [{"provider": "p", "connection": f"c{number}"} for number in range(clients)]
+        grants = (await issuer.control("register", connections=expected))["grants"]
         port = int(issuer.url.rsplit(":", 1)[1])
-        loop, began = asyncio.get_running_loop(), time.monotonic()
+        loop, start_mono = asyncio.get_running_loop(), time.monotonic()
         hammers = [_Hammer(grant["refresh_token"], times) for grant in grants]
         for hammer in hammers:
             await loop.create_connection(partial(_same, hammer), "127.0.0.1", port)
         await asyncio.gather(*(hammer.done for hammer in hammers))
-        took_s = time.monotonic() - began
+        took_s = time.monotonic() - start_mono
     with capsys.disabled():
         print(json.dumps({"issuer_posts_per_s": round(clients * times / took_s), "posts": clients * times}))
     verdict = judge(issuer.ledger())

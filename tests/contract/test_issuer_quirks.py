@@ -68,8 +68,8 @@ def generation(issuer: Issuer) -> int:
 )
 async def test_expires_in(issuer: Issuer, grant: IssuedGrant, value: str, raw: str | None) -> None:
     reply = await rude(issuer, grant, f"expires_in_{value}")
-    found = re.search(rb'"expires_in":([^,}]+)', reply.body)
-    assert (None if found is None else found[1].decode()) == raw
+    match = re.search(rb'"expires_in":([^,}]+)', reply.body)
+    assert (None if match is None else match[1].decode()) == raw
     assert (reply.status, generation(issuer)) == (200, 2)
     assert issuer.grant("p", "acme").expires_in_s == 21600, "the token itself lives as ever"
 
@@ -82,8 +82,8 @@ async def test_refresh_token_not_renewed(
 ) -> None:
     reply = await rude(issuer, grant, f"refresh_token_{value}")
     expected = json.dumps(grant.refresh_token) if raw == "same" else raw
-    found = re.search(rb'"refresh_token":("[^"]*"|null)', reply.body)
-    assert (None if found is None else found[1].decode()) == expected
+    match = re.search(rb'"refresh_token":("[^"]*"|null)', reply.body)
+    assert (None if match is None else match[1].decode()) == expected
     assert generation(issuer) == 1
     assert (await refresh(issuer, grant.refresh_token)).status == 200
     assert judge(issuer.ledger()).violations == ()
@@ -248,16 +248,16 @@ async def test_a_slow_head_and_a_slow_body_take_the_issuers_time(
 ) -> None:
     issuer.be_rude(Quirk(slow_head_s=10, slow_body_s=20), times=1)
     reader, writer = await begin(f"{issuer.url}/p/token", refresh_form(grant.refresh_token))
-    got = [b""]
+    received = [b""]
     for step_s in (1.0,) * 10 + (2.0,) * 10:
         await clock.wait_sleepers()
         await clock.advance(step_s)
-        got.append(got[-1] + await reader.read(4096))
-    reply = FetchedResponse(got[-1])
+        received.append(received[-1] + await reader.read(4096))
+    reply = FetchedResponse(received[-1])
     assert reply.whole
-    assert len(set(got)) == 21, "twenty pieces"
-    assert not got[9].endswith(b"\r\n\r\n")
-    assert got[10].endswith(b"\r\n\r\n")
+    assert len(set(received)) == 21, "twenty pieces"
+    assert not received[9].endswith(b"\r\n\r\n")
+    assert received[10].endswith(b"\r\n\r\n")
     assert clock.monotonic() == 1030.0
     writer.close()
     await writer.wait_closed()

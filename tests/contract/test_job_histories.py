@@ -36,9 +36,9 @@ async def still_one(servers: Endpoints) -> AsyncIterator[LossyDatabase]:
 @pytest.mark.parametrize("seeds", batches(HISTORIES), ids=str)
 async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase, seeds: range) -> None:
     pair = Pair(still_one)
-    found = await pair.first_difference(seeds)
-    if found is not None:
-        pytest.fail(await pair.told(*found))
+    difference = await pair.first_difference(seeds)
+    if difference is not None:
+        pytest.fail(await pair.told(*difference))
 
 
 # ---- with one safeguard taken out ------------------------------------------------------------------
@@ -93,13 +93,13 @@ class TakesARunTwice(MemoryScheduleStore):
 
     @statement
     def record_run(
-        self, name: str, seen: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self, name: str, seen_at: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         row = self.database.schedules.get(name)
         if row is not None:
-            seen = row.last_run_at
+            seen_at = row.last_run_at
         took: bool = plain(MemoryScheduleStore.record_run)(
-            self, name, seen, run_at, coalesced, session_id, job
+            self, name, seen_at, run_at, coalesced, session_id, job
         )
         return took
 
@@ -116,6 +116,6 @@ MISTAKES: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda made: next(iter(made.values())).__name__)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: next(iter(mistake.values())).__name__)
 async def test_a_mistake_is_found(still_one: LossyDatabase, mistake: dict[str, Any]) -> None:
     assert await Pair(still_one, **mistake).first_difference(range(ENOUGH)) is not None

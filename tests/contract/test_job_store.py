@@ -21,8 +21,8 @@ async def test_the_most_urgent_come_first_then_the_longest_due(stores: Stores) -
     await stores.pass_time(1)
     later, urgent, low = new_job(priority=2), new_job(priority=1), new_job(priority=3)
     await stores.jobs.enqueue([later, low, urgent])
-    taken = await stores.jobs.claim(ANY, 3, session_id)
-    assert {job.job_id for job in taken} == {urgent.job_id, late.job_id, later.job_id}
+    jobs = await stores.jobs.claim(ANY, 3, session_id)
+    assert {job.job_id for job in jobs} == {urgent.job_id, late.job_id, later.job_id}
     (last,) = await stores.jobs.claim(ANY, 3, session_id)
     assert last.job_id == low.job_id
 
@@ -49,11 +49,11 @@ async def test_only_what_is_due_and_wanted_is_claimed(stores: Stores) -> None:
             new_job(queue="mail"),
             new_job("other"),
             new_job(provider="xero"),
-            wanted := new_job(provider="shopify"),
+            expected_job := new_job(provider="shopify"),
         ]
     )
     only = ClaimFilter(queues=("default",), kinds=("work",), providers=("shopify",))
-    assert [job.job_id for job in await stores.jobs.claim(only, 9, session_id)] == [wanted.job_id]
+    assert [job.job_id for job in await stores.jobs.claim(only, 9, session_id)] == [expected_job.job_id]
     assert len(await stores.jobs.claim(ClaimFilter(queues=("mail",)), 9, session_id)) == 1
     assert len(await stores.jobs.claim(ANY, 9, session_id)) == 2
     await stores.pass_time(31)
@@ -61,10 +61,10 @@ async def test_only_what_is_due_and_wanted_is_claimed(stores: Stores) -> None:
 
 
 async def test_no_job_is_claimed_twice(stores: Stores) -> None:
-    one, other = await a_session(stores, 1), await a_session(stores, 2)
+    first, other = await a_session(stores, 1), await a_session(stores, 2)
     await stores.jobs.enqueue([new_job() for _ in range(60)])
     batches = await asyncio.gather(
-        *(stores.jobs.claim(ANY, 7, session_id) for session_id in (one, other) * 5)
+        *(stores.jobs.claim(ANY, 7, session_id) for session_id in (first, other) * 5)
     )
     jobs = [job for batch in batches for job in batch]
     assert len(jobs) == len({job.job_id for job in jobs}) == len({job.lease_id for job in jobs})
@@ -89,13 +89,13 @@ async def test_session_declared_lost_claims_nothing(stores: Stores) -> None:
 
 
 async def test_listener_is_notified_of_due_jobs(stores: Stores) -> None:
-    told: asyncio.Queue[str] = asyncio.Queue()
-    unlisten = await stores.jobs.listen(told.put_nowait)
+    log: asyncio.Queue[str] = asyncio.Queue()
+    unlisten = await stores.jobs.listen(log.put_nowait)
     await stores.jobs.enqueue([new_job(queue="later", delay_s=60)])
     await stores.jobs.enqueue([new_job(queue="mail")])
     async with asyncio.timeout(30):
         while (
-            queue := await told.get()
+            queue := await log.get()
         ) == "":  # a notification may have been missed, and the next one is not
             await stores.jobs.enqueue([new_job(queue="mail")])
     assert queue == "mail"
@@ -182,15 +182,15 @@ async def test_a_snooze_hands_the_attempt_back(stores: Stores) -> None:
 async def test_a_job_goes_on_with_what_its_run_left_for_it(stores: Stores) -> None:
     session_id = await a_session(stores)
     job = await claimed(stores, session_id, args={"of": "orders"})
-    left = {"of": "orders", "fairlead.saved": {"at": "page 2", "é": [1, None]}}
+    saved = {"of": "orders", "fairlead.saved": {"at": "page 2", "é": [1, None]}}
     for outcome in (
-        Rescheduled(job.job_id, job.lease_id, 0.0, args=left),
+        Rescheduled(job.job_id, job.lease_id, 0.0, args=saved),
         Rescheduled(job.job_id, job.lease_id, 0.0),
         failed(job, delay_s=0),
     ):
         assert await stores.jobs.acknowledge([replace(outcome, lease_id=job.lease_id)]) == {job.job_id}
         (job,) = await stores.jobs.claim(ANY, 1, session_id)
-        assert dict(job.args) == left
+        assert dict(job.args) == saved
 
 
 async def test_cancelled_by_its_handler(stores: Stores) -> None:
@@ -291,10 +291,10 @@ async def test_acknowledge_batch_holds_every_kind_of_outcome(stores: Stores) -> 
 
 async def test_a_job_past_its_expiry_dies_and_is_not_silent(stores: Stores) -> None:
     session_id = await a_session(stores)
-    (job_id, kept) = await enqueued(stores, new_job(expires_in_s=10), new_job(expires_in_s=100))
+    (job_id, kept_id) = await enqueued(stores, new_job(expires_in_s=10), new_job(expires_in_s=100))
     assert await stores.jobs.expire_due(100) == 0
     await stores.pass_time(11)
-    assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [kept]
+    assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [kept_id]
     assert await stores.jobs.expire_due(100) == 1
     assert await stores.jobs.expire_due(100) == 0
     (entry,) = await stores.dead_letters.search(
@@ -343,13 +343,13 @@ async def test_jobs_are_searched_and_counted(stores: Stores) -> None:
     assert await stores.jobs.counts() == {"running": 1, "available": 1, "scheduled": 1}
     everything = {"state": None, "kind": None, "tenant_id": None, "queue": None, "limit": 9}
     assert len(await stores.jobs.search(**everything)) == 3  # type: ignore[arg-type]
-    for narrowed, found in (
+    for narrowed, matching_ids in (
         ({"kind": "mail"}, [soon]),
         ({"state": "scheduled"}, [later]),
         ({"queue": "x"}, []),
     ):
         views = await stores.jobs.search(**(everything | narrowed))  # type: ignore[arg-type]
-        assert [view.job_id for view in views] == found
+        assert [view.job_id for view in views] == matching_ids
     view = await stores.jobs.get(soon)
     assert view is not None
     assert (view.group_key, list(view.tags)) == ("g", ["blue", "red"])

@@ -32,8 +32,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def journal(folder: Path) -> AsyncIterator[FileJournal]:
-    async with FileJournal(folder, uuid4(), SMALL) as made:
-        yield made
+    async with FileJournal(folder, uuid4(), SMALL) as journal:
+        yield journal
 
 
 def heads_of(*entries: JournalEntry) -> list[JournalHead]:
@@ -77,27 +77,27 @@ async def test_the_newest_send_of_a_generation_is_found(journal: FileJournal) ->
     entry = entry_number(1)
     for epoch in (5, 9, 7):
         await journal.append(replace(entry, epoch=epoch, attempt_id=uuid4()))
-    found = await journal.find(entry.connection_id, 1)
-    assert found is not None
-    assert found.epoch == 9
+    found_entry = await journal.find(entry.connection_id, 1)
+    assert found_entry is not None
+    assert found_entry.epoch == 9
 
 
 async def test_the_newest_send_that_fits_is_found(journal: FileJournal) -> None:
     entry = entry_number(1)
     for epoch in (5, 9, 7):
         await journal.append(replace(entry, epoch=epoch, attempt_id=uuid4()))
-    found = await journal.find(entry.connection_id, 1, lambda entry: entry.epoch < 8)
-    assert found is not None
-    assert found.epoch == 7
+    found_entry = await journal.find(entry.connection_id, 1, lambda entry: entry.epoch < 8)
+    assert found_entry is not None
+    assert found_entry.epoch == 7
     assert await journal.find(entry.connection_id, 1, lambda entry: entry.epoch < 5) is None
 
 
 async def test_places_that_look_alike_are_told_apart(journal: FileJournal) -> None:
-    one = entry_number(1)
-    other = replace(one, connection_id=UUID(int=1 << 100 | 1), attempt_id=uuid4())
-    await journal.append(one)
+    first = entry_number(1)
+    other = replace(first, connection_id=UUID(int=1 << 100 | 1), attempt_id=uuid4())
+    await journal.append(first)
     await journal.append(other)
-    assert await journal.find(one.connection_id, 1) == one
+    assert await journal.find(first.connection_id, 1) == first
     assert await journal.find(other.connection_id, 1) == other
 
 
@@ -226,8 +226,8 @@ async def test_a_damaged_file_gives_out_all_but_the_damaged(folder: Path, tail: 
     data[len(encode_entry(entries[0])) * 45 // 10] ^= 0x10  # within the fifth of ten entries
     path.write_bytes(data + tail)
     async with FileJournal(folder, uuid4(), SMALL) as heir:
-        found = await inherited(heir)
-        assert sorted(found, key=lambda head: head.epoch) == heads_of(*entries[:4], *entries[5:])
+        heads = await inherited(heir)
+        assert sorted(heads, key=lambda head: head.epoch) == heads_of(*entries[:4], *entries[5:])
         assert await heir.find(entries[4].connection_id, 4) is None
         assert await heir.find(entries[9].connection_id, 9) == entries[9]
     assert path.read_bytes().startswith(bytes(data + tail))  # somebody may want to see it
@@ -330,8 +330,8 @@ async def test_heads_are_the_newest_of_each_connection_settled_or_not(folder: Pa
     async with FileJournal(folder, uuid4(), SMALL) as journal:
         await journal.append(mine)
         assert await all_heads(journal) == heads_of(mine)  # nothing was taken over yet
-        found = await inherited(journal)
-        assert sorted(found, key=lambda head: head.epoch) == heads_of(other, mine, later)
+        heads = await inherited(journal)
+        assert sorted(heads, key=lambda head: head.epoch) == heads_of(other, mine, later)
 
 
 # ---- refusing

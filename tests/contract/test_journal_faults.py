@@ -56,9 +56,9 @@ class FaultyDisk(Disk):
 
 @pytest.fixture
 def disk() -> Iterator[FaultyDisk]:
-    made = FaultyDisk()
-    yield made
-    made.hold.set()
+    disk = FaultyDisk()
+    yield disk
+    disk.hold.set()
 
 
 async def refusal(journal: FileJournal) -> RefusedError:
@@ -89,14 +89,14 @@ async def test_a_failed_write_or_sync_goes_to_a_new_file(tmp_path: Path, disk: F
         await journal.append(entry_number(1))
         while len(disk.synced) < 3:  # two files made, one entry written
             await asyncio.sleep(0.005)
-        before = set((tmp_path / "j").glob("*.journal"))
+        files_before = set((tmp_path / "j").glob("*.journal"))
         disk.failing[call] = 1
         await asyncio.gather(*(journal.append(entry_number(number)) for number in range(2, 6)))
         disk.synced.clear()
         await journal.append(entry_number(6))
         for number in range(1, 7):
             assert await journal.find(UUID(int=number), number) == entry_number(number)
-        owed = [path for path in before if b"sealed" in path.read_bytes()]
+        owed = [path for path in files_before if b"sealed" in path.read_bytes()]
         assert len(owed) == 2  # the bad file and the one that took over
         assert len(disk.synced) >= 1
 
@@ -122,10 +122,10 @@ async def test_a_bad_file_is_never_written_or_synced_again(tmp_path: Path) -> No
         ]
         disk.failing["sync"] = 1
         await journal.append(entry_number(2))
-        after = [inode for _, inode in touched].index(bad)
+        next_index = [inode for _, inode in touched].index(bad)
         last = max(position for position, (_, inode) in enumerate(touched) if inode == bad)
         assert touched[last][0] == "sync"
-        assert after < last
+        assert next_index < last
         for number in range(3, 40):
             await journal.append(entry_number(number))
         assert max(position for position, (_, inode) in enumerate(touched) if inode == bad) == last
@@ -307,10 +307,10 @@ def killed_writer(folder: Path, base: int, lines: int) -> tuple[set[int], set[in
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         inherited = {int(word) for word in process.stdout.readline().split()}
-        told = [process.stdout.readline() for _ in range(lines)]
+        lines_read = [process.stdout.readline() for _ in range(lines)]
         process.send_signal(signal.SIGKILL)
-        told += process.stdout.readlines()
-    return inherited, {int(line) for line in told if line.endswith(b"\n")}
+        lines_read += process.stdout.readlines()
+    return inherited, {int(line) for line in lines_read if line.endswith(b"\n")}
 
 
 @pytest.mark.slow
@@ -319,11 +319,11 @@ async def test_every_acknowledged_entry_outlives_kill_9(tmp_path: Path) -> None:
     folder = tmp_path / "j"
     acknowledged: set[int] = set()
     for round_number in range(1, 5):
-        inherited, told = await asyncio.to_thread(
+        inherited, numbers = await asyncio.to_thread(
             killed_writer, folder, round_number * 100_000, 50 * round_number
         )
         assert acknowledged <= inherited
-        acknowledged |= told
+        acknowledged |= numbers
     async with FileJournal(folder, uuid4(), SMALL) as survivor:
         await survivor.orphans()
         assert acknowledged <= {head.epoch async for page in survivor.heads() for head in page}

@@ -76,9 +76,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def count(of: Any, name: str) -> None:
         act = getattr(of, name)
 
-        def counting(*given: Any, **named: Any) -> Any:
+        def counting(*args: Any, **named: Any) -> Any:
             counted[name] += 1
-            return act(*given, **named)
+            return act(*args, **named)
 
         monkeypatch.setattr(of, name, counting)
 
@@ -107,8 +107,8 @@ async def test_1100_journal_files_of_one_day_refuse_no_refresh_and_a_look_touche
             assert await journal.find(entry.connection_id, 99, newer_than=entry.epoch) is None
             assert await journal.find(uuid4(), 1) is None
         assert calls == {"stat": 10}  # of the folder
-        found = [await journal.find(entry.connection_id, entry.from_generation) for entry in entries]
-        assert found == entries
+        entries_found = [await journal.find(entry.connection_id, entry.from_generation) for entry in entries]
+        assert entries_found == entries
         assert calls["open"] < 30
 
 
@@ -131,8 +131,8 @@ async def test_start_beside_300_journal_files_is_ready_once_they_are_read_and_lo
     monkeypatch.setattr("fairlead.adapters.journal.journal._SLICE_S", 0.0)
     monkeypatch.setattr("fairlead.adapters.journal.journal._REPORT_EVERY_S", 0.0)
     async with FileJournal(folder, uuid4(), SMALL) as journal:
-        told = [record.getMessage() for record in caplog.records if record.name == "fairlead.journal"]
-        assert [line.partition(": ")[2] for line in told[:300]] == [
+        messages = [record.getMessage() for record in caplog.records if record.name == "fairlead.journal"]
+        assert [line.partition(": ")[2] for line in messages[:300]] == [
             f"{count} of 300 files" for count in range(1, 301)
         ]
         journal.preflight()
@@ -183,10 +183,10 @@ async def test_an_older_answer_is_a_head_where_the_newest_is_damaged(folder: Pat
 
 async def test_of_a_connection_of_two_processes_one_has_the_head(folder: Path) -> None:
     older, newest = entry_number(1), replace(entry_number(1), from_generation=2, epoch=9)
-    async with FileJournal(folder, uuid4(), SMALL) as one, FileJournal(folder, uuid4(), SMALL) as other:
-        await one.append(older)
+    async with FileJournal(folder, uuid4(), SMALL) as first, FileJournal(folder, uuid4(), SMALL) as other:
+        await first.append(older)
         await other.append(newest)
-        assert await all_heads(one) == []
+        assert await all_heads(first) == []
         assert [head.epoch for head in await all_heads(other)] == [9]
 
 
@@ -251,8 +251,10 @@ async def test_concurrent_lookups_share_one_pass_over_the_files(folder: Path, ca
     async with FileJournal(folder, uuid4(), SMALL) as journal:
         await until_current(journal)
         calls.clear()
-        found = await asyncio.gather(*(journal.find(e.connection_id, e.from_generation) for e in entries))
-        assert found == entries
+        entries_found = await asyncio.gather(
+            *(journal.find(e.connection_id, e.from_generation) for e in entries)
+        )
+        assert entries_found == entries
         assert calls["submit"] <= 2
         assert calls["open"] <= 2 * len(names(folder))
 
@@ -346,19 +348,19 @@ class Host:
             default=None,
         )
         for journal in self.live:
-            found = await journal.find(UUID(int=number), generation, newer_than=above)
-            assert (None if found is None else found.epoch) == expected
+            entry_found = await journal.find(UUID(int=number), generation, newer_than=above)
+            assert (None if entry_found is None else entry_found.epoch) == expected
 
     async def heads(self) -> None:
         """Together the living have the newest of each connection, but for what the dead still hold."""
         for journal in self.live:
             await journal.orphans()
         heads = [head for journal in self.live for head in await all_heads(journal)]
-        found = {(head.connection_id, head.epoch) for head in heads}
+        epochs = {(head.connection_id, head.epoch) for head in heads}
         newest: dict[UUID, int] = {}
         for entry in self.kept:
             newest[entry.connection_id] = max(entry.epoch, newest.get(entry.connection_id, -1))
-        assert found == set(newest.items())
+        assert epochs == set(newest.items())
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -22,7 +22,7 @@ async def test_files_of_another_user_are_told_with_the_way_out(
     """The folder was given to this user, as our hint says, and the files in it were not."""
     folder = tmp_path / "journal"
 
-    def refused(*_asked: object) -> None:
+    def refused(*_args: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(folder / "x.lock"))
 
     monkeypatch.setattr(Owners, "take_over", refused)

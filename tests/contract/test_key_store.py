@@ -41,9 +41,9 @@ async def test_of_many_that_mint_at_once_one_wins(keys: KeyStore) -> None:
 
 async def test_tenants_do_not_share(keys: KeyStore) -> None:
     names = ["a", "A", "a ", "ä", "a:b", "x" * 200]
-    made = {tenant: await keys.adopt(key_of(tenant)) for tenant in names}
-    assert len({key.key_id for key in made.values()}) == len(names)
-    for tenant, key in made.items():
+    keys_by_tenant = {tenant: await keys.adopt(key_of(tenant)) for tenant in names}
+    assert len({key.key_id for key in keys_by_tenant.values()}) == len(names)
+    for tenant, key in keys_by_tenant.items():
         assert await keys.current(tenant) == key
 
 
@@ -70,17 +70,17 @@ async def test_foreign_keys_come_in_pages(keys: KeyStore) -> None:
     mine = await keys.adopt(key_of("mine", "m2"))
     others = [await keys.adopt(key_of(f"tenant-{number}")) for number in range(7)]
     assert await keys.succeed(others[0], key_of("tenant-0", "m2"))
-    found: list[DataKey] = []
+    page_keys: list[DataKey] = []
     while page := await keys.foreign(
-        "m2", current_only=False, cursor=found[-1].key_id if found else None, limit=3
+        "m2", current_only=False, cursor=page_keys[-1].key_id if page_keys else None, limit=3
     ):
         assert len(page) <= 3
-        found += page
-    assert {key.key_id for key in found} == {key.key_id for key in others}
-    assert found == sorted(found, key=lambda key: key.key_id)
+        page_keys += page
+    assert {key.key_id for key in page_keys} == {key.key_id for key in others}
+    assert page_keys == sorted(page_keys, key=lambda key: key.key_id)
     current = await keys.foreign("m2", current_only=True, cursor=None, limit=100)
     assert {key.key_id for key in current} == {key.key_id for key in others[1:]}
-    assert mine not in found
+    assert mine not in page_keys
 
 
 async def test_samples_hold_one_key_of_each_master(keys: KeyStore) -> None:

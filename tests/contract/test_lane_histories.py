@@ -90,7 +90,7 @@ class History:
 
     async def claim(self) -> None:
         session_id = self._anybody()
-        wanted = self.draw.choice(
+        claim_filter = self.draw.choice(
             [
                 EVERYTHING,
                 ClaimFilter(queues=("mail",)),
@@ -98,7 +98,7 @@ class History:
                 ClaimFilter(queues=QUEUES, kinds=KINDS, providers=("xero",)),
             ]
         )
-        jobs = await self.stores.jobs.claim(wanted, self.draw.choice([1, 3, 20]), session_id)
+        jobs = await self.stores.jobs.claim(claim_filter, self.draw.choice([1, 3, 20]), session_id)
         self._holds(session_id, jobs)
 
     async def claim_suspect(self) -> None:
@@ -110,9 +110,9 @@ class History:
 
     async def acknowledge(self) -> None:
         session_id = self._anybody()
-        held = self.held[session_id]
-        self.draw.shuffle(held)
-        ending = [held.pop() for _ in range(self.draw.randint(0, len(held)))]
+        jobs = self.held[session_id]
+        self.draw.shuffle(jobs)
+        ending = [jobs.pop() for _ in range(self.draw.randint(0, len(jobs)))]
         await self.stores.jobs.acknowledge([self._outcome(job) for job in ending])
 
     def _outcome(self, job: Job) -> Outcome:
@@ -156,8 +156,8 @@ class History:
             ScopeKind.GROUP: GROUPS[1:],
         }
         kind = self.draw.choice(list(keys))
-        whose = self.draw.choice([None, *TENANTS]) if kind is ScopeKind.GROUP else None
-        return Scope(kind, self.draw.choice(keys[kind]), whose)
+        tenant = self.draw.choice([None, *TENANTS]) if kind is ScopeKind.GROUP else None
+        return Scope(kind, self.draw.choice(keys[kind]), tenant)
 
     async def cap(self) -> None:
         tenant_id, lanes = self.draw.choice(TENANTS), self.stores.lanes
@@ -167,11 +167,11 @@ class History:
             weight = self.draw.choice([None, 0.1, 5.0])
             await lanes.set_tenant(TenantShare(tenant_id, weight=weight, max_running=most))
             return
-        whose = tenant_id if which == 1 else None
+        tenant = tenant_id if which == 1 else None
         if most is None:
-            await lanes.clear_group_cap("g", whose)
+            await lanes.clear_group_cap("g", tenant)
         else:
-            await lanes.set_group_cap(GroupCap("g", whose, most))
+            await lanes.set_group_cap(GroupCap("g", tenant, most))
 
     async def crash(self) -> None:
         victim, witness = self._anybody(), await self.begin()
@@ -232,6 +232,6 @@ async def test_claims_alone_drain_the_lanes_after_any_history(stores: Stores, se
     history = History(stores, seed)
     await history.run()
     await history.end()
-    await drained(stores, await history.begin(), wanted=EVERYTHING)
+    await drained(stores, await history.begin(), claim_filter=EVERYTHING)
     counts = {label: count for label, count in (await stores.jobs.counts()).items() if count}
     assert set(counts) <= {"completed", "cancelled", "discarded"}

@@ -38,7 +38,7 @@ class Fleet:
         holders = self.stores.sessions.key_holders
         return session_id, vault_over(self.keys, *masters, clock=self.clock, holders=holders)
 
-    def resealer(self, vault: TenantVault, own: UUID) -> Reencryptor:
+    def resealer(self, vault: TenantVault, session_id: UUID) -> Reencryptor:
         tables: dict[str, SealedRecords] = {}
         sessions = self.stores.sessions
         return Reencryptor(
@@ -48,7 +48,7 @@ class Fleet:
             tables=tables,
             clock=self.clock,
             sessions=sessions,
-            own_session=lambda: own,
+            own_session=lambda: session_id,
         )
 
     def refuse_to_wait(self) -> None:
@@ -70,27 +70,27 @@ def fleet(stores: Stores) -> Fleet:
 
 async def test_a_job_survives_a_rotation_in_which_processes_restart_one_by_one(fleet: Fleet) -> None:
     """The process that has the new key seals under the old one until the other has the new one, too."""
-    _, before = await fleet.process(MASTER_1, pid=1)
-    _, after = await fleet.process(MASTER_2, MASTER_1, pid=2)
-    _held = await after.preflight("acme")
-    assert await before.open(context_of(), after.seal(context_of(), PLAIN)) == PLAIN
+    _, old_vault = await fleet.process(MASTER_1, pid=1)
+    _, new_vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
+    _pinned = await new_vault.preflight("acme")
+    assert await old_vault.open(context_of(), new_vault.seal(context_of(), PLAIN)) == PLAIN
 
 
 async def test_the_newest_key_seals_once_every_live_process_holds_it(fleet: Fleet) -> None:
     first, _ = await fleet.process(MASTER_1, pid=1)
-    _, after = await fleet.process(MASTER_2, MASTER_1, pid=2)
-    assert await after.sealing_master_id() == OLD
+    _, new_vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
+    assert await new_vault.sealing_master_id() == OLD
     await fleet.stores.sessions.close(first)
-    assert await after.sealing_master_id() == NEW
+    assert await new_vault.sealing_master_id() == NEW
     await fleet.process(MASTER_1, pid=3)  # is killed
     await fleet.stores.pass_time(LEASE_S + 1)
     await fleet.process(MASTER_2, MASTER_1, pid=4)
-    assert await after.sealing_master_id() == NEW
+    assert await new_vault.sealing_master_id() == NEW
 
 
 async def test_a_process_without_the_key_hands_the_job_back_while_another_holds_it(fleet: Fleet) -> None:
     holder, sealing = await fleet.process(MASTER_2, MASTER_1, pid=1)
-    _held = await sealing.preflight("acme")
+    _pinned = await sealing.preflight("acme")
     sealed = sealing.seal(context_of(), PLAIN)
     _, lacking = await fleet.process(MASTER_1, pid=2)
     with pytest.raises(MasterKeyElsewhereError, match=NEW) as elsewhere:
@@ -109,24 +109,24 @@ async def test_a_process_without_the_key_hands_the_job_back_while_another_holds_
 
 
 async def test_a_rotation_does_not_begin_while_a_live_process_lacks_the_newest_key(fleet: Fleet) -> None:
-    lacking, before = await fleet.process(MASTER_1, pid=7)
-    _held = await before.preflight("acme")
-    own, after = await fleet.process(MASTER_2, MASTER_1, pid=2)
+    lacking, old_vault = await fleet.process(MASTER_1, pid=7)
+    _pinned = await old_vault.preflight("acme")
+    session_id, new_vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
     fleet.refuse_to_wait()
     with pytest.raises(
         InvalidConfigError, match=rf"1 live processes lack the master key {NEW}: pid 7 on here"
     ):
-        await fleet.resealer(after, own).rotate()
+        await fleet.resealer(new_vault, session_id).rotate()
     assert {key.master_id for key in fleet.keys.keys.values()} == {OLD}
     await fleet.stores.sessions.close(lacking)
-    report = await fleet.resealer(after, own).rotate()
+    report = await fleet.resealer(new_vault, session_id).rotate()
     assert (report.renewed, report.rewrapped) == (1, 1)
 
 
 async def test_a_rotation_ends_though_a_process_starts_meanwhile_without_the_newest_key(fleet: Fleet) -> None:
     old = await _minted(fleet, "acme")
-    own, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
-    resealer = fleet.resealer(vault, own)
+    session_id, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
+    resealer = fleet.resealer(vault, session_id)
     _, lacking = await fleet.process(MASTER_1, pid=7)
 
     async def checked_before() -> None:
@@ -135,11 +135,11 @@ async def test_a_rotation_ends_though_a_process_starts_meanwhile_without_the_new
     async def sleep(delay_s: float) -> None:
         await fleet.clock.advance(delay_s)
 
-    made, renew = list[DataKey](), vault.renew
+    new_keys, renew = list[DataKey](), vault.renew
 
     async def renew_few(key: DataKey) -> bool:
-        made.append(key)
-        assert len(made) < 9, "it has no end"
+        new_keys.append(key)
+        assert len(new_keys) < 9, "it has no end"
         return await renew(key)
 
     vault.renew = renew_few  # type: ignore[method-assign]
@@ -148,7 +148,7 @@ async def test_a_rotation_ends_though_a_process_starts_meanwhile_without_the_new
     report = await resealer.rotate()
     assert (report.renewed, report.remaining) == (1, 0)
     assert {key.master_id for key in fleet.keys.keys.values()} == {NEW}
-    _held = await vault.preflight("acme")
+    _pinned = await vault.preflight("acme")
     sealed = vault.seal(context_of(), PLAIN)
     assert sealed.key_id != old
     with pytest.raises(MasterKeyElsewhereError):
@@ -156,19 +156,19 @@ async def test_a_rotation_ends_though_a_process_starts_meanwhile_without_the_new
 
 
 async def test_a_rotation_does_not_wait_for_processes_that_are_gone(fleet: Fleet) -> None:
-    gone, _ = await fleet.process(MASTER_2, MASTER_1, pid=1)
-    await fleet.stores.sessions.close(gone)
-    own, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
+    gone_session_id, _ = await fleet.process(MASTER_2, MASTER_1, pid=1)
+    await fleet.stores.sessions.close(gone_session_id)
+    session_id, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
     fleet.refuse_to_wait()
-    assert (await fleet.resealer(vault, own).rotate()).remaining == 0
+    assert (await fleet.resealer(vault, session_id).rotate()).remaining == 0
 
 
 async def test_a_rotation_ends_seconds_after_each_process_has_looked_up_the_data_keys(fleet: Fleet) -> None:
     other, other_vault = await fleet.process(MASTER_2, MASTER_1, pid=1)
-    own, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
+    session_id, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
     old = await _minted(fleet, "acme")
     _in_flight = await other_vault.preflight("acme")
-    rotating = partial(fleet.resealer(vault, own).rotate)
+    rotating = partial(fleet.resealer(vault, session_id).rotate)
     waited: list[float] = []
 
     async def sleep(delay_s: float) -> None:
@@ -187,7 +187,7 @@ async def test_a_rotation_ends_seconds_after_each_process_has_looked_up_the_data
 
 
 async def test_an_older_process_that_does_not_say_its_keys_is_waited_for(fleet: Fleet) -> None:
-    own, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
+    session_id, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
     await fleet.stores.sessions.open(IDS.uuid7(), identity(9), 1e6, "0.1")
     assert [holder.master_ids for holder in await fleet.holders()] == [(NEW, OLD), None]
     waited: list[float] = []
@@ -197,7 +197,7 @@ async def test_an_older_process_that_does_not_say_its_keys_is_waited_for(fleet: 
         await fleet.clock.advance(delay_s)
 
     fleet.clock.sleep = sleep  # type: ignore[method-assign]
-    await fleet.resealer(vault, own).rotate()
+    await fleet.resealer(vault, session_id).rotate()
     assert sum(waited) == pytest.approx(vault.retired_writes_s)
 
 
@@ -220,5 +220,5 @@ def _behind(holders: Sequence[KeyHolder]) -> list[bool]:
 async def _minted(fleet: Fleet, tenant: str) -> UUID:
     """The data key of *tenant*, wrapped by the old master key."""
     vault = vault_over(fleet.keys, MASTER_1)
-    _held = await vault.preflight(tenant)
+    _pinned = await vault.preflight(tenant)
     return vault.seal(context_of(tenant=tenant), PLAIN).key_id

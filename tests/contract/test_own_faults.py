@@ -38,23 +38,23 @@ class Dials:
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
 
-    def reached(self, place: str) -> None:
-        self.told.append((place, "reached"))
+    def reached(self, url: str) -> None:
+        self.told.append((url, "reached"))
 
-    def failed(self, place: str, kind: str) -> None:
-        self.told.append((place, kind))
+    def failed(self, url: str, kind: str) -> None:
+        self.told.append((url, kind))
 
 
 @contextmanager
 def no_descriptor_left() -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit_before = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(2)
     os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limit_before[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit_before)
 
 
 async def failure_of(url: str, dials: Dials) -> NoResponse:
@@ -154,9 +154,9 @@ async def wires() -> AsyncIterator[HttpClients]:
     webhook = {"URL": "http://localhost:9/hooks", "SECRET": "0123456789abcdef"}
     environ = {f"FAIRLEAD_NOTIFICATIONS__WEBHOOK_{name}": value for name, value in webhook.items()}
     settings = load({**environ, "FAIRLEAD_HTTP__ALLOW_PRIVATE_ADDRESSES": "true"}).settings
-    made = HttpClients(settings, None, clock=ManualClock(), draw=lambda: 0.5, emit=lambda _event: None)
-    yield made
-    await made.close()
+    clients = HttpClients(settings, None, clock=ManualClock(), draw=lambda: 0.5, emit=lambda _event: None)
+    yield clients
+    await clients.close()
 
 
 @FAULTS
@@ -189,12 +189,12 @@ async def test_webhook_behind_a_proxy_that_is_away_is_a_fault_of_the_process(
 
 async def test_place_is_reached_by_a_connection_of_its_own() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
-    place = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     dials = Dials()
     with listening:
         async with AiohttpTransport(policy=PRIVATE, dials=dials) as transport:
-            assert await transport.reaches(place)
-    assert dials.told == [(place, "reached")]
+            assert await transport.reaches(url)
+    assert dials.told == [(url, "reached")]
 
 
 def test_redis_connection_that_cannot_be_made_is_an_error_of_ours() -> None:

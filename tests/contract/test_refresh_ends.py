@@ -12,9 +12,9 @@ from tests.contract.credential_steps import (
     claim,
     claimed,
     connected,
-    found,
     intent,
     marked,
+    read_credential,
     reauth_requirement,
     sent,
     unknown,
@@ -30,7 +30,7 @@ async def test_a_settled_answer_is_the_new_generation(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     answer = replace(await sent(stores, intent(credential, owner)), account_id="77", refreshable=False)
     assert await stores.credentials.settle(answer) == "settled"
-    now = await found(stores)
+    now = await read_credential(stores)
     assert (now.generation, now.settled_epoch, now.sealed) == (2, answer.epoch, answer.sealed)
     assert (now.state, now.state_reason, now.rotation, now.refreshable) == ("active", None, None, False)
     assert now.connection.account_id == "77"
@@ -48,7 +48,7 @@ async def test_a_settled_answer_is_the_new_generation(stores: Stores) -> None:
 async def test_an_account_that_is_known_stays(stores: Stores) -> None:
     credential, owner = await connected(stores, account_id="77"), await a_session(stores)
     assert await stores.credentials.settle(await sent(stores, intent(credential, owner))) == "settled"
-    connection = (await found(stores)).connection
+    connection = (await read_credential(stores)).connection
     assert (connection.account_id, connection.version) == ("77", credential.connection.version)
 
 
@@ -59,7 +59,7 @@ async def test_an_answer_settles_once(stores: Stores) -> None:
     verdicts = await asyncio.gather(stores.credentials.settle(answer), stores.peer().settle(others))
     assert sorted(verdicts) == ["settled", "superseded"]
     assert await stores.credentials.settle(replace(answer, audit_id=IDS.uuid7())) == "superseded"
-    now = await found(stores)
+    now = await read_credential(stores)
     assert now.generation == 2
     winner = answer if verdicts[0] == "settled" else others
     assert now.settled_epoch == winner.epoch, "whose answer was lost reads here that it is his"
@@ -70,46 +70,46 @@ async def test_a_reconnect_wins_over_a_late_answer(stores: Stores) -> None:
     answer = await sent(stores, intent(credential, owner))
     assert await stores.credentials.replace(again(credential))
     assert await stores.credentials.settle(answer) == "superseded"
-    assert (await found(stores)).sealed.blob == b"granted"
+    assert (await read_credential(stores)).sealed.blob == b"granted"
 
 
 async def test_a_late_answer_does_not_end_the_refresh_of_a_later_generation(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     late = await sent(stores, intent(credential, owner))
     assert await stores.credentials.replace(again(credential))
-    wish = intent(await found(stores), owner)
-    await sent(stores, wish)
+    attempt = intent(await read_credential(stores), owner)
+    await sent(stores, attempt)
     assert await stores.credentials.settle(late) == "superseded"
-    rotation = (await found(stores)).rotation
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
-    assert rotation.attempt_id == wish.attempt_id
+    assert rotation.attempt_id == attempt.attempt_id
 
 
 @pytest.mark.parametrize("verdict", ["unknown", "needs_reauth"])
 async def test_a_late_answer_heals(stores: Stores, verdict: str) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    answer = await sent(stores, wish)
+    attempt = intent(credential, owner)
+    answer = await sent(stores, attempt)
     if verdict == "unknown":
-        assert await stores.credentials.mark_unknown(unknown(wish, due_in_s=None))
+        assert await stores.credentials.mark_unknown(unknown(attempt, due_in_s=None))
     else:
-        assert await stores.credentials.require_reauth(reauth_requirement(credential, wish.attempt_id))
-    assert (await found(stores)).state == verdict
+        assert await stores.credentials.require_reauth(reauth_requirement(credential, attempt.attempt_id))
+    assert (await read_credential(stores)).state == verdict
     assert await stores.credentials.settle(answer) == "settled"
-    now = await found(stores)
+    now = await read_credential(stores)
     assert (now.state, now.state_reason, now.rotation, now.generation) == ("active", None, None, 2)
 
 
 async def test_unknown_keeps_the_token_and_says_when_to_look(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    await claimed(stores, wish)
-    assert not await stores.credentials.mark_unknown(unknown(wish)), "it was not sent"
-    await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id)
-    assert not await stores.credentials.mark_unknown(replace(unknown(wish), attempt_id=IDS.uuid7()))
-    assert await stores.credentials.mark_unknown(unknown(wish, due_in_s=30.0))
-    assert not await stores.credentials.mark_unknown(unknown(wish)), "it is unknown already"
-    now = await found(stores)
+    attempt = intent(credential, owner)
+    await claimed(stores, attempt)
+    assert not await stores.credentials.mark_unknown(unknown(attempt)), "it was not sent"
+    await stores.credentials.mark_sent(attempt.connection_id, attempt.attempt_id)
+    assert not await stores.credentials.mark_unknown(replace(unknown(attempt), attempt_id=IDS.uuid7()))
+    assert await stores.credentials.mark_unknown(unknown(attempt, due_in_s=30.0))
+    assert not await stores.credentials.mark_unknown(unknown(attempt)), "it is unknown already"
+    now = await read_credential(stores)
     assert (now.state, now.state_reason, now.sealed) == ("unknown", "cut", credential.sealed)
     assert now.due_in_s == pytest.approx(30, abs=5)
     assert now.rotation is not None
@@ -118,22 +118,22 @@ async def test_unknown_keeps_the_token_and_says_when_to_look(stores: Stores) -> 
 
 async def test_unknown_does_not_touch_a_later_grant(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    await sent(stores, wish)
+    attempt = intent(credential, owner)
+    await sent(stores, attempt)
     assert await stores.credentials.replace(again(credential))
-    assert not await stores.credentials.mark_unknown(unknown(wish))
-    assert (await found(stores)).state == "active"
+    assert not await stores.credentials.mark_unknown(unknown(attempt))
+    assert (await read_credential(stores)).state == "active"
 
 
 @pytest.mark.parametrize("phase", ["intent", "sent"])
 async def test_rotation_that_changed_nothing_is_released_without_a_trace(stores: Stores, phase: str) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    await (claimed if phase == "intent" else sent)(stores, wish)
-    assert not await stores.credentials.release(wish.connection_id, IDS.uuid7())
-    assert await stores.credentials.release(wish.connection_id, wish.attempt_id)
-    assert not await stores.credentials.release(wish.connection_id, wish.attempt_id)
-    now = await found(stores)
+    attempt = intent(credential, owner)
+    await (claimed if phase == "intent" else sent)(stores, attempt)
+    assert not await stores.credentials.release(attempt.connection_id, IDS.uuid7())
+    assert await stores.credentials.release(attempt.connection_id, attempt.attempt_id)
+    assert not await stores.credentials.release(attempt.connection_id, attempt.attempt_id)
+    now = await read_credential(stores)
     assert (now.state, now.rotation) == ("active", None)
     assert await claim(stores.credentials, intent(credential, owner)) is not None
 
@@ -141,7 +141,7 @@ async def test_rotation_that_changed_nothing_is_released_without_a_trace(stores:
 async def test_the_sender_knows_better_than_who_found_it_unknown(stores: Stores) -> None:
     credential, first = await unknown_rotation(stores)
     assert await stores.credentials.release(first.connection_id, first.attempt_id)
-    now = await found(stores)
+    now = await read_credential(stores)
     assert (now.state, now.state_reason, now.rotation) == ("active", None, None)
     assert now.due_in_s is not None
     assert now.due_in_s <= 0, "it had been wanted, so it is due"
@@ -159,7 +159,7 @@ async def test_a_replay_that_changed_nothing_stays_unknown(stores: Stores, phase
     assert await stores.credentials.release(replay.connection_id, replay.attempt_id)
     assert not await stores.credentials.release(replay.connection_id, replay.attempt_id)
     assert not await stores.credentials.release(first.connection_id, first.attempt_id)
-    now = await found(stores)
+    now = await read_credential(stores)
     assert now.rotation is not None
     assert (now.state, now.rotation.phase, now.rotation.replays) == ("unknown", "unknown", 0)
     assert now.rotation.attempt_id not in (first.attempt_id, replay.attempt_id)
@@ -175,31 +175,31 @@ async def test_a_replay_of_unknown_outcome_stays_so(stores: Stores) -> None:
     await marked(stores, replay, granted)
     assert await stores.credentials.mark_unknown(unknown(replay, reason="cut again"))
     assert not await stores.credentials.release(replay.connection_id, replay.attempt_id)
-    now = await found(stores)
+    now = await read_credential(stores)
     assert now.rotation is not None
     assert (now.state_reason, now.rotation.phase, now.rotation.replays) == ("cut again", "unknown", 1)
 
 
 async def test_a_loser_cannot_condemn_a_winner(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    answer = await sent(stores, wish)
+    attempt = intent(credential, owner)
+    answer = await sent(stores, attempt)
     assert not await stores.credentials.require_reauth(reauth_requirement(credential, IDS.uuid7()))
     assert not await stores.credentials.require_reauth(reauth_requirement(credential)), (
         "a refresh is in flight"
     )
     assert await stores.credentials.settle(answer) == "settled"
-    assert not await stores.credentials.require_reauth(reauth_requirement(credential, wish.attempt_id))
+    assert not await stores.credentials.require_reauth(reauth_requirement(credential, attempt.attempt_id))
     assert not await stores.credentials.require_reauth(reauth_requirement(credential)), "the generation moved"
-    assert (await found(stores)).state == "active"
+    assert (await read_credential(stores)).state == "active"
 
 
 async def test_the_owner_condemns_and_ends_its_refresh(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    await sent(stores, wish)
-    assert await stores.credentials.require_reauth(reauth_requirement(credential, wish.attempt_id))
-    now = await found(stores)
+    attempt = intent(credential, owner)
+    await sent(stores, attempt)
+    assert await stores.credentials.require_reauth(reauth_requirement(credential, attempt.attempt_id))
+    now = await read_credential(stores)
     assert (now.state, now.state_reason, now.due_in_s) == ("needs_reauth", "invalid_grant", None)
     assert now.rotation is None
     assert await claim(stores.credentials, intent(credential, owner)) is None
@@ -207,13 +207,13 @@ async def test_the_owner_condemns_and_ends_its_refresh(stores: Stores) -> None:
 
 async def test_of_an_answer_and_a_verdict_one_stands(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    answer = await sent(stores, wish)
+    attempt = intent(credential, owner)
+    answer = await sent(stores, attempt)
     verdict, condemned = await asyncio.gather(
         stores.credentials.settle(answer),
-        stores.peer().require_reauth(reauth_requirement(credential, wish.attempt_id)),
+        stores.peer().require_reauth(reauth_requirement(credential, attempt.attempt_id)),
     )
-    now = await found(stores)
+    now = await read_credential(stores)
     assert verdict == "settled", "an answer of the generation that stands always settles"
     assert (now.state, now.generation, now.rotation) == ("active", 2, None)
     assert isinstance(condemned, bool)

@@ -22,8 +22,8 @@ async def test_session_states_the_version_of_the_application(stores: Stores) -> 
     for pid, app_version in ((1, "2026.11-a"), (2, None)):
         about = (identity(pid), LEASE_S, "1.0", None, app_version)
         await stores.sessions.open(IDS.uuid7(), *about)
-    found = {view.identity.pid: view.app_version for view in await stores.sessions.search()}
-    assert found == {1: "2026.11-a", 2: None}
+    versions = {view.identity.pid: view.app_version for view in await stores.sessions.search()}
+    assert versions == {1: "2026.11-a", 2: None}
 
 
 async def test_a_session_lives_until_it_is_closed(stores: Stores) -> None:
@@ -67,13 +67,13 @@ async def test_neighbours_are_of_the_same_boot_and_namespace(stores: Stores) -> 
 
 
 async def test_pruning_takes_sessions_that_ended_long_ago(stores: Stores) -> None:
-    kept, closed = await a_session(stores, 1), await a_session(stores, 2)
+    kept_session, closed = await a_session(stores, 1), await a_session(stores, 2)
     await stores.sessions.close(closed)
     await stores.pass_time(50)
     assert await stores.sessions.prune(100, 10) == 0
     await stores.pass_time(60)
     assert await stores.sessions.prune(100, 10) == 1
-    assert [view.session_id for view in await stores.sessions.search()] == [kept]
+    assert [view.session_id for view in await stores.sessions.search()] == [kept_session]
 
 
 # ---- rescue ----------------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ async def test_lost_session_rescues_no_jobs(stores: Stores) -> None:
 
 
 async def test_rescue_runs_once_at_a_time_across_the_fleet(stores: Stores) -> None:
-    one, other = await a_session(stores, 1), await a_session(stores, 2)
-    assert await stores.sessions.rescue(one, 5.0, 3, 100) is not None
+    first, other = await a_session(stores, 1), await a_session(stores, 2)
+    assert await stores.sessions.rescue(first, 5.0, 3, 100) is not None
     assert await stores.sessions.rescue(other, 5.0, 3, 100) is None
     await stores.pass_time(6)
     assert await stores.sessions.rescue(other, 5.0, 3, 100) is not None
@@ -166,8 +166,8 @@ async def crash(stores: Stores, survivor: UUID, pid: int, *, start: bool = True)
     victim = await a_session(stores, pid)
     job = await stores.jobs.claim_suspect(ANY, victim)
     if job is None:
-        taken = await stores.jobs.claim(ANY, 1, victim)
-        job = taken[0] if taken else None
+        jobs = await stores.jobs.claim(ANY, 1, victim)
+        job = jobs[0] if jobs else None
     elif start:
         assert await stores.jobs.start_suspect(job.job_id, job.lease_id)
     await stores.sessions.mark_dead([victim])
@@ -193,8 +193,8 @@ async def test_a_suspect_is_only_to_be_had_alone(stores: Stores) -> None:
 async def test_the_third_crash_ends_among_the_dead_letters(stores: Stores) -> None:
     survivor = await a_session(stores)
     await stores.jobs.enqueue([new_job()])
-    taken = [await crash(stores, survivor, pid) for pid in (2, 3, 4, 5)]
-    assert [job is not None for job in taken] == [True, True, True, False]
+    jobs = [await crash(stores, survivor, pid) for pid in (2, 3, 4, 5)]
+    assert [job is not None for job in jobs] == [True, True, True, False]
     (entry,) = await stores.dead_letters.search(
         status=None, category=None, tenant_id=None, kind=None, limit=9
     )

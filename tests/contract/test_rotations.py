@@ -15,9 +15,9 @@ from tests.contract.credential_steps import (
     claim,
     claimed,
     connected,
-    found,
     intent,
     marked,
+    read_credential,
     sent,
     unknown,
     unknown_rotation,
@@ -30,30 +30,32 @@ from tests.support.engine import IDS, NOBODY
 
 async def test_rotation_has_one_intent_at_a_time_across_processes(stores: Stores) -> None:
     credential, processes = await connected(stores), [stores.credentials, stores.peer(), stores.peer()]
-    wishes = [intent(credential, await a_session(stores, pid)) for pid in range(3) for _ in range(4)]
+    attempts = [intent(credential, await a_session(stores, pid)) for pid in range(3) for _ in range(4)]
     granted = await asyncio.gather(
-        *(claim(processes[number % 3], wish) for number, wish in enumerate(wishes))
+        *(claim(processes[number % 3], attempt) for number, attempt in enumerate(attempts))
     )
-    assert sum(one is not None for one in granted) == 1
-    rotation = (await found(stores)).rotation
+    assert sum(epoch is not None for epoch in granted) == 1
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
-    [(winner, answer)] = [(wish, one) for wish, one in zip(wishes, granted, strict=True) if one is not None]
+    [(winner, answer)] = [
+        (attempt, epoch) for attempt, epoch in zip(attempts, granted, strict=True) if epoch is not None
+    ]
     assert (rotation.attempt_id, rotation.epoch) == (winner.attempt_id, answer)
 
 
 async def test_an_intent_is_shown_with_its_owner(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    granted = await claimed(stores, wish)
-    rotation = (await found(stores)).rotation
+    attempt = intent(credential, owner)
+    granted = await claimed(stores, attempt)
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
-    assert (rotation.attempt_id, rotation.session_id) == (wish.attempt_id, owner)
+    assert (rotation.attempt_id, rotation.session_id) == (attempt.attempt_id, owner)
     assert (rotation.from_generation, rotation.epoch, rotation.phase) == (1, granted, "intent")
     assert (rotation.owner_lost, rotation.expired) == (False, False)
     assert (rotation.age_sent_s, rotation.age_last_sent_s, rotation.replays) == (None, None, 0)
     await stores.pass_time(70)
     await stores.sessions.mark_dead([owner])
-    rotation = (await found(stores)).rotation
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
     assert (rotation.owner_lost, rotation.expired) == (True, True)
 
@@ -66,7 +68,7 @@ async def test_rotation_of_a_dead_session_is_reported_as_lost(stores: Stores, en
         await stores.sessions.mark_dead([owner])
     if end == "stopped":
         await stores.sessions.close(owner)
-    rotation = (await found(stores)).rotation
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
     assert rotation.owner_lost
     assert await claim(stores.credentials, intent(credential, await a_session(stores, 2))) is not None
@@ -74,12 +76,12 @@ async def test_rotation_of_a_dead_session_is_reported_as_lost(stores: Stores, en
 
 async def test_epochs_follow_time_and_stay_above_what_is_known(stores: Stores) -> None:
     """A restore sets a sequence back, and not the time (R51)."""
-    _, wish = await unknown_rotation(stores)
-    rotation = (await found(stores)).rotation
+    _, attempt = await unknown_rotation(stores)
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
-    seconds = rotation.epoch / 1e6 - (await found(stores)).read_at.timestamp()
+    seconds = rotation.epoch / 1e6 - (await read_credential(stores)).read_at.timestamp()
     assert -60 < seconds <= 0
-    replay = replace(wish, attempt_id=IDS.uuid7())
+    replay = replace(attempt, attempt_id=IDS.uuid7())
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
     assert granted > rotation.epoch
@@ -87,9 +89,9 @@ async def test_epochs_follow_time_and_stay_above_what_is_known(stores: Stores) -
     await stores.credentials.raise_epochs(granted)
     answer = await marked(stores, replay, granted)
     assert await stores.credentials.settle(answer) == "settled"
-    later = await claimed(stores, intent(await found(stores), wish.session_id))
+    later = await claimed(stores, intent(await read_credential(stores), attempt.session_id))
     assert later > granted + 10**12
-    assert (await found(stores)).settled_epoch == granted
+    assert (await read_credential(stores)).settled_epoch == granted
 
 
 async def test_a_send_of_before_the_stored_token_was_got_is_superseded(stores: Stores) -> None:
@@ -100,29 +102,29 @@ async def test_a_send_of_before_the_stored_token_was_got_is_superseded(stores: S
     assert await stores.credentials.release(lost.connection_id, lost.attempt_id)
     assert await stores.credentials.settle(await sent(stores, intent(credential, owner))) == "settled"
     assert await stores.credentials.settle(lost) == "superseded"
-    assert (await found(stores)).generation == 2
+    assert (await read_credential(stores)).generation == 2
 
 
 async def test_asked_again_after_a_lost_answer_it_is_granted_again(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    first, second = await claimed(stores, wish), await claimed(stores, wish)
+    attempt = intent(credential, owner)
+    first, second = await claimed(stores, attempt), await claimed(stores, attempt)
     assert second > first
-    assert await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id) is not None
-    assert await claim(stores.credentials, wish) is None, "it was sent meanwhile"
+    assert await stores.credentials.mark_sent(attempt.connection_id, attempt.attempt_id) is not None
+    assert await claim(stores.credentials, attempt) is None, "it was sent meanwhile"
 
 
 async def test_a_stale_generation_gets_no_intent_and_no_mark(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    await claimed(stores, wish)
+    attempt = intent(credential, owner)
+    await claimed(stores, attempt)
     assert await stores.credentials.replace(again(credential))
-    assert await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id) is None
+    assert await stores.credentials.mark_sent(attempt.connection_id, attempt.attempt_id) is None
     assert await claim(stores.credentials, intent(credential, owner)) is None
     ahead = replace(intent(credential, owner), from_generation=3)
     assert await claim(stores.credentials, ahead) is None
-    assert await claim(stores.credentials, replace(wish, connection_id=NOBODY)) is None
-    await claimed(stores, intent(await found(stores), owner))
+    assert await claim(stores.credentials, replace(attempt, connection_id=NOBODY)) is None
+    await claimed(stores, intent(await read_credential(stores), owner))
 
 
 # ---- takeover (R7) ---------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ async def test_of_two_that_replay_one_does(stores: Stores) -> None:
     granted = await asyncio.gather(
         stores.credentials.claim_replay(replays[0], 0), stores.peer().claim_replay(replays[1], 0)
     )
-    assert sum(one is not None for one in granted) == 1
+    assert sum(epoch is not None for epoch in granted) == 1
 
 
 async def test_of_two_that_judged_the_same_the_second_judges_again(stores: Stores) -> None:
@@ -234,18 +236,18 @@ async def test_a_lost_replayer_makes_room_for_another(stores: Stores) -> None:
 
 async def test_sent_mark_is_set_once(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    wish = intent(credential, owner)
-    assert await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id) is None
-    await claimed(stores, wish)
-    assert await stores.credentials.mark_sent(wish.connection_id, IDS.uuid7()) is None
-    assert await stores.credentials.mark_sent(NOBODY, wish.attempt_id) is None
+    attempt = intent(credential, owner)
+    assert await stores.credentials.mark_sent(attempt.connection_id, attempt.attempt_id) is None
+    await claimed(stores, attempt)
+    assert await stores.credentials.mark_sent(attempt.connection_id, IDS.uuid7()) is None
+    assert await stores.credentials.mark_sent(NOBODY, attempt.attempt_id) is None
     marks = await asyncio.gather(
-        stores.credentials.mark_sent(wish.connection_id, wish.attempt_id),
-        stores.peer().mark_sent(wish.connection_id, wish.attempt_id),
+        stores.credentials.mark_sent(attempt.connection_id, attempt.attempt_id),
+        stores.peer().mark_sent(attempt.connection_id, attempt.attempt_id),
     )
     assert sum(mark is not None for mark in marks) == 1
     await stores.pass_time(20)
-    rotation = (await found(stores)).rotation
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
     assert (rotation.phase, rotation.replays) == ("sent", 0)
     assert rotation.age_sent_s == pytest.approx(20, abs=5)
@@ -257,12 +259,12 @@ async def test_a_replay_keeps_the_time_of_the_first_send_and_tells_its_own(store
     replay = intent(credential, first.session_id)
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
-    before = (await found(stores)).rotation
-    assert before is not None
-    assert before.age_last_sent_s == pytest.approx(40, abs=5), "that one may go is no send"
+    rotation_before = (await read_credential(stores)).rotation
+    assert rotation_before is not None
+    assert rotation_before.age_last_sent_s == pytest.approx(40, abs=5), "that one may go is no send"
     await marked(stores, replay, granted)
     await stores.pass_time(20)
-    rotation = (await found(stores)).rotation
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
     assert (rotation.phase, rotation.replays, rotation.epoch) == ("sent", 1, granted)
     assert rotation.age_sent_s == pytest.approx(60, abs=5)
@@ -284,7 +286,7 @@ async def test_an_answer_gives_way_to_a_later_send_while_its_token_may_be_sent_o
     later = await marked(stores, replay, granted)
     for defer_s in (math.inf, 60.0):
         assert await stores.credentials.settle(replace(late, defer_s=defer_s)) == "superseded"
-    assert (await found(stores)).generation == 1
+    assert (await read_credential(stores)).generation == 1
     await stores.pass_time(100)
     assert await stores.credentials.settle(replace(late, defer_s=math.inf)) == "superseded"
     assert await stores.credentials.settle(replace(late, defer_s=60.0)) == "settled", (
@@ -320,24 +322,24 @@ async def test_the_latest_send_gives_way_to_none(stores: Stores) -> None:
 
 
 async def test_a_refresh_is_left_behind_when_its_owner_is_gone_or_its_time_is_up(stores: Stores) -> None:
-    made = {}
+    marks = {}
     for account in ("dead", "slow", "fine", "unsent", "unknown"):
         credential = await connected(stores, KEY._replace(account=account))
         lease_s = 60.0 if account == "slow" else 10_000.0
-        made[account] = intent(credential, await a_session(stores, len(made) + 1), lease_s)
+        marks[account] = intent(credential, await a_session(stores, len(marks) + 1), lease_s)
         if account == "unsent":
-            await claimed(stores, made[account])
+            await claimed(stores, marks[account])
         else:
-            await sent(stores, made[account])
-    assert await stores.credentials.mark_unknown(unknown(made["unknown"]))
+            await sent(stores, marks[account])
+    assert await stores.credentials.mark_unknown(unknown(marks["unknown"]))
     assert await stores.credentials.left_behind(10, 0.0) == []
-    await stores.sessions.mark_dead([made[account].session_id for account in ("dead", "unsent", "unknown")])
-    left = await stores.credentials.left_behind(10, 0.0)
-    assert [(due.key.account, due.generation, due.priority) for due in left] == [("dead", 1, 1)]
+    await stores.sessions.mark_dead([marks[account].session_id for account in ("dead", "unsent", "unknown")])
+    due_connections = await stores.credentials.left_behind(10, 0.0)
+    assert [(due.key.account, due.generation, due.priority) for due in due_connections] == [("dead", 1, 1)]
     await stores.pass_time(100)
-    left = await stores.credentials.left_behind(10, 0.0)
-    assert [due.key.account for due in left] == ["dead", "slow"]
-    assert [(due.refreshable, due.expired) for due in left] == [(True, False)] * 2
+    due_connections = await stores.credentials.left_behind(10, 0.0)
+    assert [due.key.account for due in due_connections] == ["dead", "slow"]
+    assert [(due.refreshable, due.expired) for due in due_connections] == [(True, False)] * 2
     assert [due.key.account for due in await stores.credentials.left_behind(1, 0.0)] == ["dead"]
 
 
@@ -351,19 +353,19 @@ async def test_an_answer_may_be_lost_on_its_way() -> None:
     async def lose(operation: str) -> None:
         raise DependencyUnavailableError(f"the answer to {operation} is lost")
 
-    wish = intent(credential, owner)
+    attempt = intent(credential, owner)
     stores.credentials.link.on_answer = lose
     with pytest.raises(DependencyUnavailableError):
-        await claim(stores.credentials, wish)
+        await claim(stores.credentials, attempt)
     stores.credentials.link.on_answer = None
-    rotation = (await found(stores)).rotation
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
-    assert rotation.attempt_id == wish.attempt_id, "it had been done"
-    assert await claim(stores.credentials, wish) is not None
+    assert rotation.attempt_id == attempt.attempt_id, "it had been done"
+    assert await claim(stores.credentials, attempt) is not None
     stores.credentials.link.is_down = True
     with pytest.raises(DependencyUnavailableError):
-        await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id)
+        await stores.credentials.mark_sent(attempt.connection_id, attempt.attempt_id)
     stores.credentials.link.is_down = False
-    rotation = (await found(stores)).rotation
+    rotation = (await read_credential(stores)).rotation
     assert rotation is not None
     assert rotation.phase == "intent", "it had not arrived"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.engine.ports import ConnectionKey, Credential, SettingsChange
-from tests.contract.credential_steps import KEY, again, connected, found
+from tests.contract.credential_steps import KEY, again, connected, read_credential
 from tests.contract.stores import Stores, a_session, claimed, discarded
 from tests.support.engine import IDS, NOBODY, new_job
 
@@ -25,20 +25,20 @@ async def test_connections(stores: Stores, tenant: str) -> None:
     credential = await connected(stores)
     named = credential if tenant == KEY.tenant else of_the_other(credential)
     connection_id, is_theirs = credential.connection.connection_id, tenant == KEY.tenant
-    who = {"actor": "ann", "audit_id": IDS.uuid7()}
+    actor_fields = {"actor": "ann", "audit_id": IDS.uuid7()}
     change = SettingsChange(named.connection, {"calls": 3})
-    assert await stores.credentials.configure(change, **who) is is_theirs
+    assert await stores.credentials.configure(change, **actor_fields) is is_theirs
     assert await stores.credentials.replace(again(named)) is is_theirs
-    who["audit_id"] = IDS.uuid7()
-    assert await stores.credentials.revoke(connection_id, tenant, reason="left", **who) is is_theirs
+    actor_fields["audit_id"] = IDS.uuid7()
+    assert await stores.credentials.revoke(connection_id, tenant, reason="left", **actor_fields) is is_theirs
     if not is_theirs:
-        untouched = await found(stores)
+        untouched = await read_credential(stores)
         assert (untouched.generation, untouched.state) == (1, "active")
         assert untouched.connection == credential.connection
-    who["audit_id"] = IDS.uuid7()
-    assert await stores.credentials.remove(connection_id, tenant, **who) is is_theirs
+    actor_fields["audit_id"] = IDS.uuid7()
+    assert await stores.credentials.remove(connection_id, tenant, **actor_fields) is is_theirs
     assert (await stores.credentials.read(KEY) is None) is is_theirs
-    assert not await stores.credentials.remove(NOBODY, tenant, **who)
+    assert not await stores.credentials.remove(NOBODY, tenant, **actor_fields)
 
 
 @pytest.mark.parametrize("tenant", [OTHER, "acme"])

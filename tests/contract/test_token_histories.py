@@ -46,9 +46,9 @@ async def still_one(servers: Endpoints) -> AsyncIterator[LossyDatabase]:
 @pytest.mark.parametrize("seeds", batches(HISTORIES), ids=str)
 async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase, seeds: range) -> None:
     pair = Pair(still_one)
-    found = await pair.first_difference(seeds)
-    if found is not None:
-        pytest.fail(await pair.told(*found))
+    difference = await pair.first_difference(seeds)
+    if difference is not None:
+        pytest.fail(await pair.told(*difference))
 
 
 # ---- with one safeguard taken out ------------------------------------------------------------------
@@ -69,17 +69,17 @@ class SettlesWhateverStands(MemoryCredentialStore):
 class SendsAgainByTime(MemoryCredentialStore):
     """What was sent is claimed once its lease has run out (against R7)."""
 
-    def _gives_way(self, held: RotationRow, intent: Intent) -> bool:
-        ran_out = held.lease_until < self.database.now
-        return super()._gives_way(held, intent) or (held.phase == "sent" and ran_out)
+    def _gives_way(self, rotation: RotationRow, intent: Intent) -> bool:
+        ran_out = rotation.lease_until < self.database.now
+        return super()._gives_way(rotation, intent) or (rotation.phase == "sent" and ran_out)
 
 
 class ClaimsAReplay(MemoryCredentialStore):
     """An intent to replay passes for one that was never sent."""
 
-    def _gives_way(self, held: RotationRow, intent: Intent) -> bool:
-        return super()._gives_way(held, intent) or (
-            held.phase == "intent" and self._is_free(held, intent.session_id)
+    def _gives_way(self, rotation: RotationRow, intent: Intent) -> bool:
+        return super()._gives_way(rotation, intent) or (
+            rotation.phase == "intent" and self._is_free(rotation, intent.session_id)
         )
 
 
@@ -99,8 +99,8 @@ class CondemnsWithoutProof(MemoryCredentialStore):
 
     @statement
     def require_reauth(self, reauth_requirement: ReauthRequirement) -> bool:
-        held = self.database.tokens.rotations.get(reauth_requirement.connection_id)
-        proof = replace(reauth_requirement, attempt_id=None if held is None else held.attempt_id)
+        rotation = self.database.tokens.rotations.get(reauth_requirement.connection_id)
+        proof = replace(reauth_requirement, attempt_id=None if rotation is None else rotation.attempt_id)
         done: bool = plain(MemoryCredentialStore.require_reauth)(self, proof)
         return done
 
@@ -110,9 +110,13 @@ class LeavesTheDeadAlone(MemoryCredentialStore):
 
     @statement
     def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
-        found: Sequence[DueConnection] = plain(MemoryCredentialStore.left_behind)(self, limit, cool_down_s)
+        due_connections: Sequence[DueConnection] = plain(MemoryCredentialStore.left_behind)(
+            self, limit, cool_down_s
+        )
         rotations = self.database.tokens.rotations
-        return [due for due in found if rotations[due.connection_id].lease_until < self.database.now]
+        return [
+            due for due in due_connections if rotations[due.connection_id].lease_until < self.database.now
+        ]
 
 
 class NumbersAReplayLikeTheFirst(MemoryCredentialStore):
@@ -120,12 +124,12 @@ class NumbersAReplayLikeTheFirst(MemoryCredentialStore):
 
     @statement
     def claim_replay(self, intent: Intent, replays: int) -> object:
-        held = self.database.tokens.rotations.get(intent.connection_id)
-        epoch = 0 if held is None else held.epoch
+        rotation = self.database.tokens.rotations.get(intent.connection_id)
+        epoch = 0 if rotation is None else rotation.epoch
         granted: object = plain(MemoryCredentialStore.claim_replay)(self, intent, replays)
-        if held is None or granted is None:
+        if rotation is None or granted is None:
             return granted
-        held.epoch = epoch
+        rotation.epoch = epoch
         return epoch
 
 
@@ -188,8 +192,8 @@ async def test_a_mistake_about_endpoints_is_found(
 
 async def test_a_difference_is_told_by_the_fewest_steps(still_one: LossyDatabase) -> None:
     pair = Pair(still_one, credentials=SendsAgainByTime)
-    found = await pair.first_difference(range(ENOUGH))
-    assert found is not None
-    told = await pair.told(*found)
-    assert told.count("Do(act='claim'") == 2, "one that is sent and one that takes it over"
-    assert len(told.splitlines()) < 15
+    difference = await pair.first_difference(range(ENOUGH))
+    assert difference is not None
+    message = await pair.told(*difference)
+    assert message.count("Do(act='claim'") == 2, "one that is sent and one that takes it over"
+    assert len(message.splitlines()) < 15

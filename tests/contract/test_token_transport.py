@@ -22,8 +22,8 @@ from tests.contract.token_calls import PRIVATE, SECRET, call_of, let_it_go
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTokenTransport]:
-    async with AiohttpTokenTransport(policy=PRIVATE) as made:
-        yield made
+    async with AiohttpTokenTransport(policy=PRIVATE) as transport:
+        yield transport
 
 
 # ---- the hook
@@ -33,18 +33,18 @@ async def test_the_hook_runs_after_connect_and_before_the_first_byte(
     transport: AiohttpTokenTransport,
 ) -> None:
     async with RawServer() as server:
-        seen: list[int] = []
+        sizes: list[int] = []
 
         async def before_sent() -> None:
             await server.connected.wait()
             await asyncio.sleep(0.02)  # time for any byte that were on its way
-            seen.append(server.received)
+            sizes.append(server.received)
 
         answer = await transport.send(call_of(server.url), before_sent)
         assert isinstance(answer, HttpResponse)
         assert (answer.status, answer.body) == (200, BODY)
         assert answer.headers["content-type"] == ("application/json",)
-        assert seen == [0]
+        assert sizes == [0]
         assert server.arrivals[0].endswith(f"grant_type=refresh_token&refresh_token={SECRET}".encode())
 
 
@@ -89,14 +89,14 @@ async def test_a_deadline_within_the_hook_is_not_sent(transport: AiohttpTokenTra
 
 async def test_a_cancelled_hook_sends_nothing(transport: AiohttpTokenTransport) -> None:
     async with RawServer() as server:
-        asked = asyncio.Event()
+        requested = asyncio.Event()
 
         async def before_sent() -> None:
-            asked.set()
+            requested.set()
             await asyncio.Event().wait()
 
         task = asyncio.create_task(transport.send(call_of(server.url), before_sent))
-        await asked.wait()
+        await requested.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -145,17 +145,17 @@ async def test_an_answer_that_comes_before_the_request_is_not_taken(transport: A
 async def test_refused_connections_and_unknown_names_are_not_sent(transport: AiohttpTokenTransport) -> None:
     async with RawServer() as server:
         closed_port = server.port
-    asked: list[str] = []
+    hosts: list[str] = []
 
     async def before_sent() -> None:
-        asked.append("asked")
+        hosts.append("asked")
 
     refused = await transport.send(call_of(f"http://127.0.0.1:{closed_port}/t"), before_sent)
     unknown = await transport.send(call_of("http://nowhere.invalid/t"), before_sent)
     assert refused == NoResponse(sent=False, kind="connect", why="connect failed (ECONNREFUSED)")
     assert isinstance(unknown, NoResponse)
     assert (unknown.sent, unknown.why.split(" (")[0]) == (False, "name not resolved")
-    assert asked == []
+    assert hosts == []
 
 
 async def test_a_certificate_that_is_not_trusted_stops_before_the_hook(tmp_path: Path) -> None:

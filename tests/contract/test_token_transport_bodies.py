@@ -24,8 +24,8 @@ MIB = 1 << 20
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTokenTransport]:
-    async with AiohttpTokenTransport(policy=AddressPolicy(allow_private=True)) as made:
-        yield made
+    async with AiohttpTokenTransport(policy=AddressPolicy(allow_private=True)) as transport:
+        yield transport
 
 
 def answer_of(body: bytes, *headers: str) -> bytes:
@@ -33,7 +33,7 @@ def answer_of(body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-async def asked(
+async def fetch(
     transport: AiohttpTokenTransport, data: bytes, deadline_s: float = 5.0
 ) -> HttpResponse | NoResponse:
     async with RawServer(send_once(data)) as server:
@@ -56,7 +56,7 @@ async def asked(
 async def test_a_compressed_answer_is_decoded(
     transport: AiohttpTokenTransport, body: bytes, encoding: str
 ) -> None:
-    answer = await asked(transport, answer_of(body, f"Content-Encoding: {encoding}"))
+    answer = await fetch(transport, answer_of(body, f"Content-Encoding: {encoding}"))
     assert isinstance(answer, HttpResponse)
     assert answer.body == BODY
 
@@ -77,7 +77,7 @@ async def test_a_compressed_answer_is_decoded(
 async def test_body_that_does_not_decode_is_kept_as_received(
     transport: AiohttpTokenTransport, body: bytes, encoding: str
 ) -> None:
-    answer = await asked(transport, answer_of(body, f"Content-Encoding: {encoding}"))
+    answer = await fetch(transport, answer_of(body, f"Content-Encoding: {encoding}"))
     assert isinstance(answer, HttpResponse)
     assert answer.body == body
     assert answer.headers["content-encoding"] == (encoding,)
@@ -90,7 +90,7 @@ async def test_a_bomb_costs_neither_memory_nor_time(transport: AiohttpTokenTrans
     tracemalloc.start()
     try:
         began_s = time.monotonic()
-        assert await asked(transport, answer_of(bomb, "Content-Encoding: gzip")) == TOO_LARGE
+        assert await fetch(transport, answer_of(bomb, "Content-Encoding: gzip")) == TOO_LARGE
         assert ran_s(began_s) < 1.0
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
     finally:
@@ -98,8 +98,8 @@ async def test_a_bomb_costs_neither_memory_nor_time(transport: AiohttpTokenTrans
 
 
 async def test_a_large_body_is_refused(transport: AiohttpTokenTransport) -> None:
-    assert await asked(transport, answer_of(bytes(256 * 1024 + 1))) == TOO_LARGE
-    assert isinstance(await asked(transport, answer_of(bytes(256 * 1024))), HttpResponse)
+    assert await fetch(transport, answer_of(bytes(256 * 1024 + 1))) == TOO_LARGE
+    assert isinstance(await fetch(transport, answer_of(bytes(256 * 1024))), HttpResponse)
 
 
 @pytest.mark.slow
@@ -128,23 +128,23 @@ async def test_chunks_without_end_are_refused(transport: AiohttpTokenTransport) 
     ids=["1 MiB header", "10,000 headers", "negative", "two lengths", "status", "HTTP/0.9", "TLS"],
 )
 async def test_response_that_is_no_http_is_unknown(transport: AiohttpTokenTransport, data: bytes) -> None:
-    answer = await asked(transport, data)
+    answer = await fetch(transport, data)
     assert isinstance(answer, NoResponse)
     assert answer.sent
 
 
 async def test_lengths_that_lie(transport: AiohttpTokenTransport) -> None:
-    assert await asked(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort") == CUT
-    more_than_told = await asked(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlong")
+    assert await fetch(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort") == CUT
+    more_than_told = await fetch(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlong")
     assert more_than_told == NoResponse(sent=True, kind="malformed", why="response is not HTTP")
     for data in (OK + b"\r\n", OK):  # a line end too many is an old habit of servers
-        answer = await asked(transport, data)
+        answer = await fetch(transport, data)
         assert isinstance(answer, HttpResponse)
         assert answer.body == BODY
 
 
 async def test_early_hints_are_passed_over(transport: AiohttpTokenTransport) -> None:
-    answer = await asked(transport, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50 + OK)
+    answer = await fetch(transport, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50 + OK)
     assert isinstance(answer, HttpResponse)
     assert answer.body == BODY
 

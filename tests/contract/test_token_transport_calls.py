@@ -18,8 +18,8 @@ from tests.contract.token_calls import PRIVATE, SECRET, call_of, let_it_go
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTokenTransport]:
-    async with AiohttpTokenTransport(policy=PRIVATE) as made:
-        yield made
+    async with AiohttpTokenTransport(policy=PRIVATE) as transport:
+        yield transport
 
 
 # ---- addresses, calls that cannot be made, and what is told

@@ -12,8 +12,8 @@ from tests.contract.token_calls import PRIVATE, let_it_go
 
 
 def a_call(url: str, **fields: object) -> TokenCall:
-    given = {"headers": {"authorization": Secret("Bearer x")}, "form": {}, "deadline_s": 5.0}
-    return TokenCall(url=url, **{**given, "reuse_connection": True, **fields})  # type: ignore[arg-type]
+    options = {"headers": {"authorization": Secret("Bearer x")}, "form": {}, "deadline_s": 5.0}
+    return TokenCall(url=url, **{**options, "reuse_connection": True, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ async def test_a_delete_is_not_repeated_on_a_connection_that_died() -> None:
         assert isinstance(first, HttpResponse)
         second = await transport.send(a_call(server.url, method="DELETE"), let_it_go)
         assert isinstance(second, NoResponse)
-        assert sum(len(each.arrivals) for each in server.connections) == 2
+        assert sum(len(connection.arrivals) for connection in server.connections) == 2

@@ -16,8 +16,8 @@ from tests.contract.token_calls import PRIVATE, call_of, let_it_go
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTokenTransport]:
-    async with AiohttpTokenTransport(policy=PRIVATE) as made:
-        yield made
+    async with AiohttpTokenTransport(policy=PRIVATE) as transport:
+        yield transport
 
 
 # ---- kept connections
@@ -59,15 +59,15 @@ async def test_a_post_is_never_sent_again_by_itself(transport: AiohttpTokenTrans
 
     async with RawServer(script) as server:
         assert isinstance(await transport.send(call_of(server.url), let_it_go), HttpResponse)
-        asked: list[str] = []
+        hosts: list[str] = []
 
         async def before_sent() -> None:
-            asked.append("asked")
+            hosts.append("asked")
 
         answer = await transport.send(call_of(server.url), before_sent)
         assert isinstance(answer, NoResponse)
         assert answer.sent
-        assert len(asked) == 1
+        assert len(hosts) == 1
         assert [len(connection.arrivals) for connection in server.connections] == [2]
 
 

@@ -24,8 +24,8 @@ METHODS = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH")
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTransport]:
-    async with AiohttpTransport(policy=PRIVATE) as made:
-        yield made
+    async with AiohttpTransport(policy=PRIVATE) as transport:
+        yield transport
 
 
 # ---- what arrives

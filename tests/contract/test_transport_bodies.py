@@ -39,25 +39,25 @@ async def streamed(transport: AiohttpTransport, request: HttpRequest) -> HttpRes
         return HttpResponse(stream.status, stream.headers, body, 0.0)
 
 
-Way = Callable[[AiohttpTransport, HttpRequest], "asyncio.Future[HttpResponse | NoResponse]"]
+Send = Callable[[AiohttpTransport, HttpRequest], "asyncio.Future[HttpResponse | NoResponse]"]
 
 
 @pytest.fixture(params=[sent, streamed])
-def way(request: pytest.FixtureRequest) -> Way:
+def send(request: pytest.FixtureRequest) -> Send:
     """An answer is bounded alike whether it is taken whole or as it comes."""
-    chosen: Way = request.param
-    return chosen
+    param: Send = request.param
+    return param
 
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTransport]:
-    async with AiohttpTransport(policy=PRIVATE) as made:
-        yield made
+    async with AiohttpTransport(policy=PRIVATE) as transport:
+        yield transport
 
 
-async def asked(transport: AiohttpTransport, way: Way, data: bytes) -> HttpResponse | NoResponse:
+async def fetch(transport: AiohttpTransport, send: Send, data: bytes) -> HttpResponse | NoResponse:
     async with RawServer(send_once(data)) as server:
-        answer = await way(transport, request_of(server.url, max_body_bytes=MOST))
+        answer = await send(transport, request_of(server.url, max_body_bytes=MOST))
         assert len(server.arrivals) == 1
         return answer
 
@@ -78,16 +78,16 @@ async def asked(transport: AiohttpTransport, way: Way, data: bytes) -> HttpRespo
     ids=["gzip", "two members", "deflate", "bare deflate", "identity", "no encoding"],
 )
 async def test_an_encoded_answer_is_decoded(
-    transport: AiohttpTransport, way: Way, body: bytes, encoding: str
+    transport: AiohttpTransport, send: Send, body: bytes, encoding: str
 ) -> None:
-    answer = await asked(transport, way, answer_of(body, f"Content-Encoding: {encoding}"))
+    answer = await fetch(transport, send, answer_of(body, f"Content-Encoding: {encoding}"))
     assert isinstance(answer, HttpResponse)
     assert answer.body == BODY
 
 
 @pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified", "200 OK"])
-async def test_an_empty_answer_needs_no_encoding(transport: AiohttpTransport, way: Way, status: str) -> None:
-    answer = await asked(transport, way, answer_of(b"", "Content-Encoding: gzip", status=status))
+async def test_empty_answer_needs_no_encoding(transport: AiohttpTransport, send: Send, status: str) -> None:
+    answer = await fetch(transport, send, answer_of(b"", "Content-Encoding: gzip", status=status))
     assert isinstance(answer, HttpResponse)
     assert answer.body == b""
 
@@ -107,10 +107,10 @@ async def test_an_empty_answer_needs_no_encoding(transport: AiohttpTransport, wa
     ids=["truncated", "none", "no deflate", "more behind", "10,000 members", "twice", "two lines", "unasked"],
 )
 async def test_body_that_does_not_decode_is_malformed_with_its_status(
-    transport: AiohttpTransport, way: Way, body: bytes, encodings: list[str]
+    transport: AiohttpTransport, send: Send, body: bytes, encodings: list[str]
 ) -> None:
     lines = [f"Content-Encoding: {encoding}" for encoding in encodings]
-    answer = await asked(transport, way, answer_of(body, *lines, status="503 No"))
+    answer = await fetch(transport, send, answer_of(body, *lines, status="503 No"))
     assert isinstance(answer, NoResponse)
     assert (answer.sent, answer.kind, answer.status) == (True, "malformed", 503)
 
@@ -119,21 +119,21 @@ async def test_body_that_does_not_decode_is_malformed_with_its_status(
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-async def test_the_bound_is_exact(transport: AiohttpTransport, way: Way, encoding: str) -> None:
+async def test_the_bound_is_exact(transport: AiohttpTransport, send: Send, encoding: str) -> None:
     for size, fits in ((MOST, True), (MOST + 1, False)):
         body = gzip.compress(bytes(size)) if encoding == "gzip" else bytes(size)
-        answer = await asked(transport, way, answer_of(body, f"Content-Encoding: {encoding}"))
+        answer = await fetch(transport, send, answer_of(body, f"Content-Encoding: {encoding}"))
         assert isinstance(answer, HttpResponse) == fits
         if isinstance(answer, NoResponse):
             assert answer == NoResponse(sent=True, kind="too_large", why="response too large", status=200)
-    small = await asked(transport, way, answer_of(BODY))
+    small = await fetch(transport, send, answer_of(BODY))
     assert isinstance(small, HttpResponse)
 
 
-async def test_body_in_one_piece_may_be_too_large(transport: AiohttpTransport, way: Way) -> None:
+async def test_body_in_one_piece_may_be_too_large(transport: AiohttpTransport, send: Send) -> None:
     async with RawServer() as server:
         for most, fits in ((len(BODY), True), (len(BODY) - 1, False), (0, False)):
-            answer = await way(transport, request_of(server.url, max_body_bytes=most))
+            answer = await send(transport, request_of(server.url, max_body_bytes=most))
             assert isinstance(answer, HttpResponse) == fits
 
 
@@ -163,12 +163,12 @@ async def test_an_answer_is_held_once_and_not_twice(transport: AiohttpTransport)
 
 
 @pytest.mark.slow
-async def test_a_bomb_costs_no_memory(transport: AiohttpTransport, way: Way) -> None:
+async def test_a_bomb_costs_no_memory(transport: AiohttpTransport, send: Send) -> None:
     compressor = zlib.compressobj(9, wbits=31)
     bomb = b"".join(compressor.compress(bytes(MIB)) for _ in range(200)) + compressor.flush()
     tracemalloc.start()
     try:
-        answer = await asked(transport, way, answer_of(bomb, "Content-Encoding: gzip"))
+        answer = await fetch(transport, send, answer_of(bomb, "Content-Encoding: gzip"))
         assert isinstance(answer, NoResponse)
         assert answer.kind == "too_large"
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
@@ -195,15 +195,15 @@ async def test_others_run_while_a_large_answer_is_decoded(transport: AiohttpTran
     ):
         assert not isinstance(stream, NoResponse)
         task = asyncio.create_task(others())
-        seen = [(turns, len(chunk)) async for chunk in stream]
+        progress = [(turns, len(chunk)) async for chunk in stream]
         task.cancel()
-    assert sum(size for _, size in seen) == len(plain)
-    assert max(size for _, size in seen) <= PIECE_BYTES
-    assert len({turn for turn, _ in seen}) >= len(seen) - 10
+    assert sum(size for _, size in progress) == len(plain)
+    assert max(size for _, size in progress) <= PIECE_BYTES
+    assert len({turn for turn, _ in progress}) >= len(progress) - 10
 
 
 @pytest.mark.slow
-async def test_chunks_without_end_are_refused(transport: AiohttpTransport, way: Way) -> None:
+async def test_chunks_without_end_are_refused(transport: AiohttpTransport, send: Send) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
         await connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -211,7 +211,7 @@ async def test_chunks_without_end_are_refused(transport: AiohttpTransport, way: 
             await connection.send(b"1000\r\n" + bytes(4096) + b"\r\n")
 
     async with RawServer(script) as server:
-        answer = await way(transport, request_of(server.url))
+        answer = await send(transport, request_of(server.url))
         assert isinstance(answer, NoResponse)
         assert answer.kind == "too_large"
 
@@ -225,7 +225,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize(("start", "piece"), ENDLESS.values(), ids=ENDLESS)
 async def test_endless_bytes_between_head_and_body_are_cut_off(
-    transport: AiohttpTransport, way: Way, start: bytes, piece: bytes
+    transport: AiohttpTransport, send: Send, start: bytes, piece: bytes
 ) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
@@ -234,7 +234,7 @@ async def test_endless_bytes_between_head_and_body_are_cut_off(
             await connection.send(piece * (65536 // len(piece)))
 
     async with RawServer(script) as server:
-        answer = await way(transport, request_of(server.url))
+        answer = await send(transport, request_of(server.url))
         assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (True, "malformed")
 
@@ -261,28 +261,28 @@ async def test_endless_bytes_between_head_and_body_are_cut_off(
          "status", "long status", "NUL", "no name", "HTTP/0.9", "TLS"],
 )  # fmt: skip
 async def test_response_that_is_no_http_is_malformed(
-    transport: AiohttpTransport, way: Way, data: bytes
+    transport: AiohttpTransport, send: Send, data: bytes
 ) -> None:
-    answer = await asked(transport, way, data)
+    answer = await fetch(transport, send, data)
     assert isinstance(answer, NoResponse)
     assert (answer.sent, answer.kind) == (True, "malformed")
 
 
-async def test_header_may_be_as_long_as_its_setting_says(transport: AiohttpTransport, way: Way) -> None:
+async def test_header_may_be_as_long_as_its_setting_says(transport: AiohttpTransport, send: Send) -> None:
     long = OK.replace(b"\r\n\r\n", b"\r\nX: " + b"x" * (40 << 10) + b"\r\n\r\n")
-    answer = await asked(transport, way, long)
+    answer = await fetch(transport, send, long)
     assert isinstance(answer, NoResponse)
     assert (answer.sent, answer.kind) == (True, "too_large")
     assert "http.max_header_bytes" in answer.why
     settings = call_transport(Settings.model_validate({"http": {"max_header_bytes": 64 << 10}}))
     async with AiohttpTransport(settings, policy=PRIVATE) as patient:
-        answer = await asked(patient, way, long)
+        answer = await fetch(patient, send, long)
     assert isinstance(answer, HttpResponse)
     assert len(answer.headers["x"][0]) == 40 << 10
 
 
 @pytest.mark.parametrize(
-    ("sent_bytes", "told"),
+    ("sent_bytes", "expected"),
     [
         (b"caf\xc3\xa9", "caf\u00e9"),
         (b"caf\xe9", "caf\u00e9"),
@@ -292,13 +292,13 @@ async def test_header_may_be_as_long_as_its_setting_says(transport: AiohttpTrans
     ids=["UTF-8", "Latin-1", "UTF-16", "lone surrogate"],
 )
 async def test_headers_are_text_that_can_be_stored(
-    transport: AiohttpTransport, way: Way, sent_bytes: bytes, told: str
+    transport: AiohttpTransport, send: Send, sent_bytes: bytes, expected: str
 ) -> None:
-    answer = await asked(
-        transport, way, OK.replace(b"\r\n\r\n", b"\r\nX-Word: " + sent_bytes + b"\r\nx-word: b\r\n\r\n")
+    answer = await fetch(
+        transport, send, OK.replace(b"\r\n\r\n", b"\r\nX-Word: " + sent_bytes + b"\r\nx-word: b\r\n\r\n")
     )
     assert isinstance(answer, HttpResponse)
-    assert answer.headers["x-word"] == (told, "b")
+    assert answer.headers["x-word"] == (expected, "b")
     "".join(value for values in answer.headers.values() for value in values).encode()
 
 
@@ -306,22 +306,22 @@ async def test_headers_are_text_that_can_be_stored(
     "body", [b"\xff\xfe\x00", b"\xef\xbb\xbf{}", b'"\\ud800"', b"NaN", b"[" * 100_000, b"9" * 5000]
 )
 async def test_a_body_is_handed_on_as_bytes_whatever_it_says(
-    transport: AiohttpTransport, way: Way, body: bytes
+    transport: AiohttpTransport, send: Send, body: bytes
 ) -> None:
-    answer = await asked(transport, way, answer_of(body, "Content-Type: application/json; charset=nonsense"))
+    answer = await fetch(transport, send, answer_of(body, "Content-Type: application/json; charset=nonsense"))
     assert isinstance(answer, HttpResponse)
     assert answer.body == body
 
 
-async def test_early_hints_are_passed_over(transport: AiohttpTransport, way: Way) -> None:
-    answer = await asked(transport, way, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50 + OK)
+async def test_early_hints_are_passed_over(transport: AiohttpTransport, send: Send) -> None:
+    answer = await fetch(transport, send, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50 + OK)
     assert isinstance(answer, HttpResponse)
     assert answer.body == BODY
 
 
-async def test_a_protocol_nobody_asked_for_is_malformed(transport: AiohttpTransport, way: Way) -> None:
+async def test_a_protocol_nobody_asked_for_is_malformed(transport: AiohttpTransport, send: Send) -> None:
     data = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello"
-    answer = await asked(transport, way, data)
+    answer = await fetch(transport, send, data)
     words = "the server changed the protocol"
     assert answer == NoResponse(sent=True, kind="malformed", why=words, status=101)
 
@@ -329,23 +329,23 @@ async def test_a_protocol_nobody_asked_for_is_malformed(transport: AiohttpTransp
 # ---- lengths and cuts
 
 
-async def test_lengths_that_lie(transport: AiohttpTransport, way: Way) -> None:
-    short = await asked(transport, way, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort")
+async def test_lengths_that_lie(transport: AiohttpTransport, send: Send) -> None:
+    short = await fetch(transport, send, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort")
     assert short == NoResponse(sent=True, kind="reset", why="response cut off", status=200)
-    unended = await asked(
-        transport, way, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n"
+    unended = await fetch(
+        transport, send, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n"
     )
     assert unended == NoResponse(sent=True, kind="reset", why="response cut off", status=200)
     for data in (OK + b"\r\n", OK):  # a line end too many is an old habit of servers
-        answer = await asked(transport, way, data)
+        answer = await fetch(transport, send, data)
         assert isinstance(answer, HttpResponse)
         assert answer.body == BODY
 
 
 @pytest.mark.slow
-async def test_an_answer_cut_at_each_byte_is_unknown(transport: AiohttpTransport, way: Way) -> None:
+async def test_an_answer_cut_at_each_byte_is_unknown(transport: AiohttpTransport, send: Send) -> None:
     for length in range(len(OK)):
-        answer = await asked(transport, way, OK[:length])
+        answer = await fetch(transport, send, OK[:length])
         assert isinstance(answer, NoResponse), f"{length} of {len(OK)} bytes were taken for an answer"
         assert answer.sent
         head_is_whole = length >= len(OK) - len(BODY)
@@ -354,7 +354,7 @@ async def test_an_answer_cut_at_each_byte_is_unknown(transport: AiohttpTransport
 
 @pytest.mark.parametrize("bytes_read", [0, 1, 60])
 async def test_a_request_cut_by_the_server_is_unknown(
-    transport: AiohttpTransport, way: Way, bytes_read: int
+    transport: AiohttpTransport, send: Send, bytes_read: int
 ) -> None:
     async def script(connection: RawConnection) -> None:
         while len(connection.received) < bytes_read:
@@ -364,7 +364,7 @@ async def test_a_request_cut_by_the_server_is_unknown(
         connection.hang_up(reset=True)
 
     async with RawServer(script) as server:
-        answer = await way(transport, request_of(server.url))
+        answer = await send(transport, request_of(server.url))
         assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (True, "reset")
 
@@ -373,7 +373,7 @@ async def test_a_request_cut_by_the_server_is_unknown(
 
 
 @pytest.mark.parametrize("part", ["head", "body", "chunks", "silence"])
-async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTransport, way: Way, part: str) -> None:
+async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTransport, send: Send, part: str) -> None:
     starts = {
         "head": b"HTTP/1.1 200 OK\r\nX: ",
         "body": b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n",
@@ -391,7 +391,7 @@ async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTransport, w
     async with RawServer(script) as server:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        answer = await way(transport, request_of(server.url, deadline_s=0.2))
+        answer = await send(transport, request_of(server.url, deadline_s=0.2))
         assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (True, "timeout")
         assert answer.why == "no complete response before the deadline"

@@ -21,27 +21,27 @@ from tests.contract.raw_server import OK, RawServer, send_once
 @pytest.fixture
 async def public() -> AsyncIterator[AiohttpTransport]:
     """Calls public addresses only, as in production."""
-    async with AiohttpTransport() as made:
-        yield made
+    async with AiohttpTransport() as transport:
+        yield transport
 
 
 @pytest.fixture
 async def private() -> AsyncIterator[AiohttpTransport]:
-    async with AiohttpTransport(policy=PRIVATE) as made:
-        yield made
+    async with AiohttpTransport(policy=PRIVATE) as transport:
+        yield transport
 
 
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Every address that the loop was asked to connect to; none is reached."""
-    asked: list[object] = []
+    hosts: list[object] = []
 
     async def connect(_loop: object, _sock: object, address: object) -> None:
-        asked.append(address)
+        hosts.append(address)
         raise ConnectionRefusedError(111, "refused by the test")
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect)
-    return asked
+    return hosts
 
 
 # ---- addresses (V9)
@@ -76,21 +76,21 @@ async def test_the_host_is_that_which_the_policy_saw(
     public: AiohttpTransport, monkeypatch: pytest.MonkeyPatch, dialled: list[object], shop: str
 ) -> None:
     """A template that was filled badly goes where it says; the address policy judges that host, no other."""
-    asked: list[str] = []
+    hosts: list[str] = []
 
     def getaddrinfo(host: str, port: int, *_args: object) -> list[tuple[Any, ...]]:
-        asked.append(host)
+        hosts.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     try:
         answer = await public.send(request_of(f"https://{shop}.myshopify.com/admin"))
     except InvalidInputError:
-        asked.append("none")
+        hosts.append("none")
     else:
         inner = "address refused: the host leads to a private address"
         assert answer == NoResponse(sent=False, kind="refused_address", why=inner)
-    assert len(asked) == 1
+    assert len(hosts) == 1
     assert dialled == []
 
 
@@ -109,8 +109,8 @@ async def test_public_hosts_are_called_by_https_at_its_port(
 
 
 async def test_another_port_has_to_be_named(monkeypatch: pytest.MonkeyPatch, dialled: list[object]) -> None:
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 44300))]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args: found)
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 44300))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args: addresses)
     async with AiohttpTransport(policy=AddressPolicy(extra_ports=frozenset({44300}))) as transport:
         answer = await transport.send(request_of("https://erp.example.com:44300/"))
         assert isinstance(answer, NoResponse)
@@ -256,9 +256,9 @@ async def test_the_host_of_a_proxy_is_not_called_directly(monkeypatch: pytest.Mo
     """Its address is exempt from the policy, and an inner one."""
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     async with AiohttpTransport(policy=AddressPolicy(), trust_env=True) as transport:
-        came = await transport.send(request_of("https://proxy.example/"))
-    assert isinstance(came, NoResponse)
-    assert (came.kind, came.sent) == ("refused_address", False)
+        response = await transport.send(request_of("https://proxy.example/"))
+    assert isinstance(response, NoResponse)
+    assert (response.kind, response.sent) == ("refused_address", False)
 
 
 def test_transport_works_on_uvloop() -> None:
@@ -277,10 +277,10 @@ def test_transport_works_on_uvloop() -> None:
 
 async def test_ten_thousand_hosts_are_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each customer's shop is a host of its own."""
-    made: list[str] = []
+    urls: list[str] = []
 
     def note(_policy: AddressPolicy, _scheme: str, host: str, _port: int | None) -> str:
-        made.append(host)
+        urls.append(host)
         return "by the test"
 
     monkeypatch.setattr(AddressPolicy, "origin_refusal", note)
@@ -288,4 +288,4 @@ async def test_ten_thousand_hosts_are_found_out_once(monkeypatch: pytest.MonkeyP
     async with AiohttpTransport() as transport:
         for request in (*requests, *requests):
             await transport.send(request)
-    assert len(made) == len(requests)
+    assert len(urls) == len(requests)

@@ -46,8 +46,8 @@ LIES: dict[str, bytes] = {
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTransport]:
-    async with AiohttpTransport(policy=PRIVATE) as made:
-        yield made
+    async with AiohttpTransport(policy=PRIVATE) as transport:
+        yield transport
 
 
 async def echo_or_lie(connection: RawConnection) -> None:
@@ -93,22 +93,22 @@ SLOW = {"hints, then nothing", "silence", "too short", "chunks without end"}  # 
 async def test_bytes_that_come_late_are_no_answer_to_the_next_call(
     transport: AiohttpTransport, pause_s: float
 ) -> None:
-    said = asyncio.Event()
+    closed = asyncio.Event()
 
     async def script(connection: RawConnection) -> None:
         while (request := await connection.request()) is not None:
             await connection.send(answer_of(request.split(b" ", 2)[1]))
             await asyncio.sleep(0.01)  # the answer is taken, the connection is idle
             await connection.send(STALE)
-            said.set()
+            closed.set()
 
     async with RawServer(script) as server:
         for number in range(5):
-            said.clear()
+            closed.clear()
             answer = await transport.send(echo_of(server, number))
             assert isinstance(answer, HttpResponse)
             assert answer.body == f"/echo/{number}".encode()
-            await said.wait()
+            await closed.wait()
             await asyncio.sleep(pause_s)
         assert len(server.connections) == 5
 
@@ -137,9 +137,9 @@ async def test_an_answer_that_comes_before_the_request_is_not_taken(
     connect = CheckedConnector._create_connection
 
     async def slow_to_wake(self: CheckedConnector, *args: Any) -> ResponseHandler:
-        made = await connect(self, *args)
+        handler = await connect(self, *args)
         await asyncio.sleep(0.05)  # the loop is busy: the server speaks before the request is written
-        return made
+        return handler
 
     async def speak_first(connection: RawConnection) -> None:
         await connection.send(STALE)

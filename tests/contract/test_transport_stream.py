@@ -18,8 +18,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encod
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTransport]:
-    async with AiohttpTransport(policy=PRIVATE) as made:
-        yield made
+    async with AiohttpTransport(policy=PRIVATE) as transport:
+        yield transport
 
 
 def chunk_of(data: bytes) -> bytes:
@@ -31,10 +31,12 @@ def opened(stream: HttpStream | NoResponse) -> HttpStream:
     return stream
 
 
-async def read(transport: AiohttpTransport, server: RawServer, *, each: Callable[[bytes], object]) -> None:
+async def read(
+    transport: AiohttpTransport, server: RawServer, *, on_chunk: Callable[[bytes], object]
+) -> None:
     async with transport.stream(request_of(server.url)) as stream:
         async for chunk in opened(stream):
-            each(chunk)
+            on_chunk(chunk)
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip"])
@@ -53,14 +55,14 @@ async def test_each_chunk_is_handed_on_when_it_comes(transport: AiohttpTransport
         await connection.send(chunk_of(encoded(b"data: 2\n\n")))
         await connection.send((chunk_of(compressor.flush()) if encoding else b"") + b"0\r\n\r\n")
 
-    async with RawServer(script) as server, transport.stream(request_of(server.url)) as found:
-        stream = opened(found)
+    async with RawServer(script) as server, transport.stream(request_of(server.url)) as answer_stream:
+        stream = opened(answer_stream)
         assert (stream.status, stream.headers["content-type"]) == (200, ("text/event-stream",))
-        got = []
+        chunks = []
         async for chunk in stream:
-            got.append(chunk)
+            chunks.append(chunk)
             go_on.set()
-        assert got == [b"data: 1\n\n", b"data: 2\n\n"]
+        assert chunks == [b"data: 1\n\n", b"data: 2\n\n"]
 
 
 async def test_the_connection_is_kept_after_the_end_and_dropped_before_it(
@@ -100,7 +102,7 @@ async def test_error_within_a_stream_is_raised_and_drops_the_connection(transpor
 
     async with RawServer(endless) as server:
         with pytest.raises(LookupError):
-            await read(transport, server, each=fail)
+            await read(transport, server, on_chunk=fail)
         await server.quiet()
 
 
@@ -120,15 +122,15 @@ async def test_a_stream_that_breaks_says_so_once_its_good_part_was_given(transpo
         await connection.more()
 
     async with RawServer(script) as server:
-        got = []
+        chunks = []
 
         def hang_up(chunk: bytes) -> None:
-            got.append(chunk)
+            chunks.append(chunk)
             server.connections[0].hang_up()
 
         with pytest.raises(StreamBrokenError) as broken:
-            await read(transport, server, each=hang_up)
-        assert got == [b"good"]
+            await read(transport, server, on_chunk=hang_up)
+        assert chunks == [b"good"]
         cut = NoResponse(sent=True, kind="reset", why="response cut off", status=200)
         assert broken.value.no_response == cut
 
@@ -161,7 +163,7 @@ async def test_a_cancelled_reader_drops_the_connection(transport: AiohttpTranspo
         await connection.send(CHUNKED + b"\r\n" + chunk_of(b"first"))
 
     async with RawServer(endless) as server:
-        task = asyncio.create_task(read(transport, server, each=lambda _: reading.set()))
+        task = asyncio.create_task(read(transport, server, on_chunk=lambda _: reading.set()))
         await reading.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

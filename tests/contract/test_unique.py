@@ -15,8 +15,8 @@ async def test_unique_key_has_one_open_job_whose_priority_only_rises(stores: Sto
     first, again = new_job(unique_key="k", priority=2), new_job(unique_key="k", priority=1)
     elsewhere = new_job(unique_key="k", tenant_id="other")
     assert (await stores.jobs.enqueue([first]))[0].inserted
-    (found,) = await stores.jobs.enqueue([again])
-    assert (found.job_id, found.inserted) == (first.job_id, False)
+    (enqueued,) = await stores.jobs.enqueue([again])
+    assert (enqueued.job_id, enqueued.inserted) == (first.job_id, False)
     assert (await stores.jobs.enqueue([new_job(unique_key="k", priority=3)]))[0].job_id == first.job_id
     assert (await stores.jobs.enqueue([elsewhere]))[0].inserted
     assert (await stores.jobs.enqueue([new_job("other", unique_key="k")]))[0].inserted
@@ -31,25 +31,25 @@ async def test_unique_key_has_one_open_job_whose_priority_only_rises(stores: Sto
 async def test_a_job_that_has_begun_hands_its_unique_key_on(stores: Stores) -> None:
     """It may have read before the caller's change (R53); what is ours says by its key what it is about."""
     session_id = await a_session(stores)
-    begun = await claimed(stores, session_id, unique_key="k")
+    running = await claimed(stores, session_id, unique_key="k")
     (follower,) = await stores.jobs.enqueue([new_job(unique_key="k")])
     assert follower.inserted
     assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].job_id == follower.job_id
     assert await stores.jobs.claim(ANY, 9, session_id) == []  # it begins once that run has ended
-    told = await stores.lanes.explain(follower.job_id)
-    assert told is not None
-    assert told.why == "follows"
-    await stores.jobs.acknowledge([Rescheduled(begun.job_id, begun.lease_id, delay_s=0.0)])
+    explanation = await stores.lanes.explain(follower.job_id)
+    assert explanation is not None
+    assert explanation.why == "follows"
+    await stores.jobs.acknowledge([Rescheduled(running.job_id, running.lease_id, delay_s=0.0)])
     assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].job_id == follower.job_id
     assert {job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)} == {
-        begun.job_id,
+        running.job_id,
         follower.job_id,
     }
     ours = await claimed(stores, session_id, kind="token.refresh", unique_key="k")
     assert not (await stores.jobs.enqueue([new_job("token.refresh", unique_key="k")]))[0].inserted
-    held = await claimed(stores, session_id, unique_key="held", unique_for_s=60.0)
-    assert (await stores.jobs.enqueue([new_job(unique_key="held")]))[0].job_id == held.job_id
-    assert ours.job_id != held.job_id
+    held_job = await claimed(stores, session_id, unique_key="held", unique_for_s=60.0)
+    assert (await stores.jobs.enqueue([new_job(unique_key="held")]))[0].job_id == held_job.job_id
+    assert ours.job_id != held_job.job_id
 
 
 @pytest.mark.parametrize("end", ["completed", "discarded", "closed", "lost"])
@@ -59,39 +59,39 @@ async def test_unique_job_enqueued_while_its_key_runs_begins_when_that_run_ends(
 ) -> None:
     """Whichever way the run ends; and as soon as the soonest that was asked for."""
     session_id, other = await a_session(stores, 1), await a_session(stores, 2)
-    begun = await claimed(stores, session_id, unique_key="k")
-    asked = [
+    running = await claimed(stores, session_id, unique_key="k")
+    new_jobs = [
         new_job(unique_key="k", delay_s=first_delay_s),
         new_job(unique_key="k"),
         new_job(unique_key="k", delay_s=5.0),
     ]
-    stored = [(await stores.jobs.enqueue([job]))[0].job_id for job in asked]
-    assert set(stored) == {asked[0].job_id}
+    stored = [(await stores.jobs.enqueue([job]))[0].job_id for job in new_jobs]
+    assert set(stored) == {new_jobs[0].job_id}
     await stores.pass_time(60)
     assert await stores.jobs.claim(ANY, 9, other) == []
     assert await stores.jobs.claim_suspect(ANY, other) is None
     if end == "completed":
-        await stores.jobs.acknowledge([Completed(begun.job_id, begun.lease_id)])
+        await stores.jobs.acknowledge([Completed(running.job_id, running.lease_id)])
     elif end == "discarded":
-        await stores.jobs.acknowledge([discarded(begun)])
+        await stores.jobs.acknowledge([discarded(running)])
     elif end == "closed":
         await stores.sessions.close(session_id)
     else:
         await stores.sessions.mark_dead([session_id])
         await stores.sessions.rescue(other, 0.0, 3, 100)
-    found = {job.job_id for job in await stores.jobs.claim(ANY, 9, other)}
-    assert found - {begun.job_id} == {asked[0].job_id}
+    job_ids = {job.job_id for job in await stores.jobs.claim(ANY, 9, other)}
+    assert job_ids - {running.job_id} == {new_jobs[0].job_id}
     if end in ("completed", "discarded"):
-        assert found == {asked[0].job_id}
+        assert job_ids == {new_jobs[0].job_id}
 
 
 async def test_a_job_that_follows_a_run_is_hurried_by_hand(stores: Stores) -> None:
     session_id = await a_session(stores)
-    begun = await claimed(stores, session_id, unique_key="k")
+    running = await claimed(stores, session_id, unique_key="k")
     ((follower),) = await stores.jobs.enqueue([new_job(unique_key="k")])
     assert await stores.jobs.retry_now(follower.job_id)
     assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [follower.job_id]
-    await stores.jobs.acknowledge([Completed(begun.job_id, begun.lease_id)])
+    await stores.jobs.acknowledge([Completed(running.job_id, running.lease_id)])
     assert await stores.jobs.claim(ANY, 9, session_id) == []
 
 
@@ -131,13 +131,13 @@ async def test_a_job_that_has_begun_before_is_not_run_sooner_for_another(stores:
     assert await stores.jobs.claim(ANY, 9, session_id) == []
     await stores.pass_time(130.0)
     assert await stores.jobs.expire_due(9) == 0
-    assert [each.job_id for each in await stores.jobs.claim(ANY, 9, session_id)] == [job.job_id]
+    assert [each_job.job_id for each_job in await stores.jobs.claim(ANY, 9, session_id)] == [job.job_id]
 
 
 async def test_a_batch_may_hold_one_key_twice(stores: Stores) -> None:
-    one, two = await stores.jobs.enqueue([new_job(unique_key="k"), new_job(unique_key="k")])
-    assert one.job_id == two.job_id
-    assert {one.inserted, two.inserted} == {True, False}
+    first, two = await stores.jobs.enqueue([new_job(unique_key="k"), new_job(unique_key="k")])
+    assert first.job_id == two.job_id
+    assert {first.inserted, two.inserted} == {True, False}
 
 
 async def test_a_unique_key_may_outlive_its_job(stores: Stores) -> None:
@@ -146,35 +146,37 @@ async def test_a_unique_key_may_outlive_its_job(stores: Stores) -> None:
     await stores.jobs.acknowledge([Completed(job.job_id, job.lease_id)])
     await stores.pass_time(90_000)
     assert await stores.jobs.prune({"completed": 1.0}, 100) == 0
-    (found,) = await stores.jobs.enqueue([new_job(unique_key="outbox-1")])
-    assert (found.job_id, found.inserted) == (job.job_id, False)
+    (enqueued,) = await stores.jobs.enqueue([new_job(unique_key="outbox-1")])
+    assert (enqueued.job_id, enqueued.inserted) == (job.job_id, False)
     await stores.pass_time(110_000)
     assert (await stores.jobs.enqueue([new_job(unique_key="outbox-1")]))[0].inserted
 
 
-async def asked(stores: Stores, unique_while: UniqueWhile = "follow_up", **fields: object) -> Enqueued:
+async def enqueue_unique(
+    stores: Stores, unique_while: UniqueWhile = "follow_up", **fields: object
+) -> Enqueued:
     """What one more enqueue of the key ``k`` gives."""
-    (found,) = await stores.jobs.enqueue([new_job(unique_key="k", unique_while=unique_while, **fields)])
-    return found
+    (enqueued,) = await stores.jobs.enqueue([new_job(unique_key="k", unique_while=unique_while, **fields)])
+    return enqueued
 
 
 async def test_unique_while_decides_what_becomes_of_a_job_while_one_runs(stores: Stores) -> None:
     session_id = await a_session(stores)
     run = await claimed(stores, session_id, unique_key="k")
-    found = await asked(stores, "open")
-    assert (found.job_id, found.inserted, found.key_state) == (run.job_id, False, "running")
-    beside = await asked(stores, "waiting")
+    enqueued = await enqueue_unique(stores, "open")
+    assert (enqueued.job_id, enqueued.inserted, enqueued.key_state) == (run.job_id, False, "running")
+    beside = await enqueue_unique(stores, "waiting")
     assert (beside.inserted, beside.key_state) == (True, "running")
     for unique_while in ("waiting", "open", "follow_up"):
-        found = await asked(stores, unique_while)
-        assert (found.job_id, found.inserted, found.key_state) == (beside.job_id, False, "waiting")
+        enqueued = await enqueue_unique(stores, unique_while)
+        assert (enqueued.job_id, enqueued.inserted, enqueued.key_state) == (beside.job_id, False, "waiting")
     assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [beside.job_id]
-    follower = await asked(stores)
+    follower = await enqueue_unique(stores)
     assert (follower.inserted, follower.key_state) == (True, "running")
     assert await stores.jobs.claim(ANY, 9, session_id) == []
     for unique_while in ("waiting", "open", "follow_up"):
-        found = await asked(stores, unique_while)
-        assert (found.job_id, found.inserted, found.key_state) == (follower.job_id, False, "waiting")
+        enqueued = await enqueue_unique(stores, unique_while)
+        assert (enqueued.job_id, enqueued.inserted, enqueued.key_state) == (follower.job_id, False, "waiting")
     assert await stores.jobs.claim(ANY, 9, session_id) == []
 
 
@@ -183,13 +185,13 @@ async def test_an_enqueue_says_what_its_unique_key_met(stores: Stores) -> None:
     assert (await stores.jobs.enqueue([new_job()]))[0].key_state == "none"
     ended = await claimed(stores, session_id, queue="default", priority=0, unique_key="k")
     await stores.jobs.acknowledge([Completed(ended.job_id, ended.lease_id)])
-    assert (await asked(stores)).key_state == "none"
+    assert (await enqueue_unique(stores)).key_state == "none"
     first, second = await stores.jobs.enqueue([new_job(unique_key="two"), new_job(unique_key="two")])
     assert (first.key_state, second.key_state, second.job_id) == ("none", "waiting", first.job_id)
-    kept = await claimed(stores, session_id, priority=0, unique_key="kept", unique_for_s=60.0)
+    kept_job = await claimed(stores, session_id, priority=0, unique_key="kept", unique_for_s=60.0)
     again = new_job(unique_key="kept")
     assert (await stores.jobs.enqueue([again]))[0].key_state == "running"
-    await stores.jobs.acknowledge([Completed(kept.job_id, kept.lease_id)])
+    await stores.jobs.acknowledge([Completed(kept_job.job_id, kept_job.lease_id)])
     assert (await stores.jobs.enqueue([again]))[0].key_state == "finished"
     await stores.pass_time(61.0)
     assert (await stores.jobs.enqueue([again]))[0].key_state == "none"
@@ -200,15 +202,15 @@ async def test_a_run_whose_follower_is_gone_is_followed_by_the_next(stores: Stor
     """It has handed its unique key on, and nobody holds that now: yet it runs."""
     session_id = await a_session(stores)
     run = await claimed(stores, session_id, unique_key="k")
-    gone = await asked(stores, expires_in_s=5.0)
+    expired = await enqueue_unique(stores, expires_in_s=5.0)
     if end == "cancelled":
-        await stores.jobs.cancel(gone.job_id, "no longer wanted")
+        await stores.jobs.cancel(expired.job_id, "no longer wanted")
     else:
         await stores.pass_time(6.0)
         if end == "expired":
             assert await stores.jobs.expire_due(9) == 1
-    assert (await asked(stores, "open")).job_id == run.job_id
-    follower = await asked(stores)
+    assert (await enqueue_unique(stores, "open")).job_id == run.job_id
+    follower = await enqueue_unique(stores)
     assert (follower.inserted, follower.key_state) == (True, "running")
     assert await stores.jobs.claim(ANY, 9, session_id) == []
     await stores.jobs.acknowledge([Completed(run.job_id, run.lease_id)])
@@ -219,8 +221,8 @@ async def test_a_run_that_is_being_cancelled_does_not_answer(stores: Stores) -> 
     session_id = await a_session(stores)
     run = await claimed(stores, session_id, unique_key="k")
     await stores.jobs.cancel(run.job_id, "no longer wanted")
-    found = await asked(stores, "open")
-    assert (found.inserted, found.key_state) == (True, "running")
+    enqueued = await enqueue_unique(stores, "open")
+    assert (enqueued.inserted, enqueued.key_state) == (True, "running")
 
 
 @pytest.mark.parametrize("choices", [("open", "follow_up"), ("follow_up", "open", "waiting")])
@@ -230,8 +232,8 @@ async def test_jobs_of_one_key_in_one_call_choose_what_asks_for_most(
     session_id = await a_session(stores)
     await claimed(stores, session_id, unique_key="k")
     jobs = [new_job(unique_key="k", unique_while=choice) for choice in choices]
-    found = await stores.jobs.enqueue(jobs)
-    assert {one.job_id for one in found} == {jobs[0].job_id}
-    assert [one.key_state for one in found] == ["running"] + ["waiting"] * (len(jobs) - 1)
+    results = await stores.jobs.enqueue(jobs)
+    assert {result.job_id for result in results} == {jobs[0].job_id}
+    assert [result.key_state for result in results] == ["running"] + ["waiting"] * (len(jobs) - 1)
     free = {job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)}
     assert free == ({jobs[0].job_id} if "waiting" in choices else set())

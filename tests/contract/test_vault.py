@@ -72,8 +72,8 @@ async def test_tenants_have_keys_of_their_own(keys: KeyStore) -> None:
     vault = vault_over(keys)
     for tenant in ("acme", "bolt"):
         await vault.preflight(tenant)
-    one, other = (vault.seal(context_of(tenant=tenant), PLAIN) for tenant in ("acme", "bolt"))
-    assert one.key_id != other.key_id
+    first, other = (vault.seal(context_of(tenant=tenant), PLAIN) for tenant in ("acme", "bolt"))
+    assert first.key_id != other.key_id
 
 
 async def test_sealing_without_a_preflight_is_a_bug_of_the_caller() -> None:
@@ -93,16 +93,16 @@ MOVED = [
 ]
 
 
-@pytest.mark.parametrize("place", MOVED, ids=["row", "tenant", "older", "newer", "provider", "field"])
-async def test_a_record_that_was_moved_does_not_open(keys: KeyStore, place: SealContext) -> None:
+@pytest.mark.parametrize("context", MOVED, ids=["row", "tenant", "older", "newer", "provider", "field"])
+async def test_a_record_that_was_moved_does_not_open(keys: KeyStore, context: SealContext) -> None:
     vault = vault_over(keys)
     for tenant in ("acme", "bolt"):
         await vault.preflight(tenant)
     sealed = vault.seal(context_of(), PLAIN)
     with pytest.raises(CredentialUnreadableError) as unreadable:
-        await vault.open(place, sealed)
-    assert unreadable.value.tenant == place.tenant
-    assert unreadable.value.provider == place.provider
+        await vault.open(context, sealed)
+    assert unreadable.value.tenant == context.tenant
+    assert unreadable.value.provider == context.provider
     assert await vault.open(context_of(), sealed) == PLAIN
 
 
@@ -147,15 +147,15 @@ CONTEXTS = st.builds(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=CONTEXTS, other=CONTEXTS, plain=st.binary(max_size=100))
-def test_only_the_very_same_context_opens(place: SealContext, other: SealContext, plain: bytes) -> None:
+@given(context=CONTEXTS, other=CONTEXTS, plain=st.binary(max_size=100))
+def test_only_the_very_same_context_opens(context: SealContext, other: SealContext, plain: bytes) -> None:
     async def check() -> None:
         vault = vault_over(MemoryKeyStore())
-        await vault.preflight(place.tenant)
-        sealed = vault.seal(place, plain)
-        assert await vault.open(place, sealed) == plain
-        moved = replace(place, provider=place.provider + other.field, field=other.field)
-        if moved != place:
+        await vault.preflight(context.tenant)
+        sealed = vault.seal(context, plain)
+        assert await vault.open(context, sealed) == plain
+        moved = replace(context, provider=context.provider + other.field, field=other.field)
+        if moved != context:
             with pytest.raises(CredentialUnreadableError):
                 await vault.open(moved, sealed)
 
@@ -218,12 +218,12 @@ async def test_a_data_key_that_is_gone_is_missing(keys: KeyStore) -> None:
 async def test_no_failure_changes_a_key(keys: KeyStore) -> None:
     vault = vault_over(keys)
     await vault.preflight("acme")
-    before = await keys.current("acme")
+    key_before = await keys.current("acme")
     stranger = vault_over(keys, MASTER_2)
     with pytest.raises(MasterKeyMissingError):
         await stranger.preflight("acme")
-    assert await keys.current("acme") == before
-    assert await keys.foreign("nobody", current_only=False, cursor=None, limit=10) == [before]
+    assert await keys.current("acme") == key_before
+    assert await keys.foreign("nobody", current_only=False, cursor=None, limit=10) == [key_before]
 
 
 # ---- keys in memory
@@ -249,14 +249,14 @@ async def test_a_key_rotated_elsewhere_is_followed_within_the_recheck() -> None:
     await vault.preflight("acme")
     old = await keys.current("acme")
     assert old is not None
-    before = vault.seal(context_of(), PLAIN)
+    sealed_before = vault.seal(context_of(), PLAIN)
     assert await rotator.renew(old)
     await vault.preflight("acme")
     assert vault.seal(context_of(), PLAIN).key_id == old.key_id
     await clock.advance(301.0)
     await vault.preflight("acme")
     assert vault.seal(context_of(), PLAIN).key_id != old.key_id
-    assert await vault.open(context_of(), before) == PLAIN
+    assert await vault.open(context_of(), sealed_before) == PLAIN
 
 
 async def test_the_cache_is_bounded_but_keeps_what_is_held() -> None:
@@ -269,12 +269,12 @@ async def test_the_cache_is_bounded_but_keeps_what_is_held() -> None:
     for tenant in tenants:
         vault.seal(context_of(tenant=tenant), PLAIN)
     in_flight.clear()
-    kept = 0
+    kept_count = 0
     for tenant in [*tenants, "one more"]:
         with suppress(RuntimeError):
             vault.seal(context_of(tenant=tenant), PLAIN)
-            kept += 1
-    assert kept == 10
+            kept_count += 1
+    assert kept_count == 10
 
 
 async def test_a_key_renewed_here_does_not_take_the_old_one_from_what_is_in_flight() -> None:
@@ -297,10 +297,10 @@ async def test_opening_is_bounded_too() -> None:
         tenant = f"tenant-{number}"
         await vault.preflight(tenant)
         sealed[tenant] = vault.seal(context_of(tenant=tenant), PLAIN)
-    asked = keys.asked
+    count_before = keys.asked
     for tenant, record in reversed(sealed.items()):
         assert await vault.open(context_of(tenant=tenant), record) == PLAIN
-    assert keys.asked == asked + 20
+    assert keys.asked == count_before + 20
 
 
 # ---- a KMS in place of a key of our own

@@ -55,11 +55,11 @@ class Draft:
 
     def refresh(self) -> None:
         """As it should go, up to some point."""
-        who, number = self._who(), next(self._numbers)
+        session_key, number = self._who(), next(self._numbers)
         if self._draw.random() < 0.8:
-            self._do("read", *who)
+            self._do("read", *session_key)
         lease_s = self._draw.choice([0.0, 10.0, 60.0, 1e6])
-        self._do("claim", number, *who, lease_s, self._draw.random() < 0.3)
+        self._do("claim", number, *session_key, lease_s, self._draw.random() < 0.3)
         self._recent.append(number)
         if self._draw.random() < 0.75:
             self._do("send", number)
@@ -94,19 +94,19 @@ class Draft:
 
     def person(self) -> None:
         """A new grant, other settings, an end."""
-        draw, who = self._draw, self._who()
+        draw, session_key = self._draw, self._who()
         [act] = draw.choices(["replace", "configure", "postpone", "revoke", "remove"], [8, 3, 3, 1, 1])
         if draw.random() < 0.7:
-            self._do("read", *who)
+            self._do("read", *session_key)
         match act:
             case "replace":
-                self._do(act, *who, self._lifetime(), next(self._numbers))
+                self._do(act, *session_key, self._lifetime(), next(self._numbers))
             case "configure":
-                self._do(act, *who, next(self._numbers))
+                self._do(act, *session_key, next(self._numbers))
             case "postpone":
-                self._do(act, *who, draw.choice([None, 0.0, 15.0]))
+                self._do(act, *session_key, draw.choice([None, 0.0, 15.0]))
             case _:
-                self._do(act, *who)
+                self._do(act, *session_key)
 
     def create(self) -> None:
         """One that is gone comes back, or is there already."""

@@ -29,9 +29,9 @@ class Names:
     def id(self, name: str) -> UUID:
         """A new id, by the name of what it stands for."""
         self._made += 1
-        made = CountedIds(self._start + self._made).uuid7()
-        self._names[made] = f"{name} {self._made}"
-        return made
+        uuid = CountedIds(self._start + self._made).uuid7()
+        self._names[uuid] = f"{name} {self._made}"
+        return uuid
 
     def shown(self, value: Any) -> Any:
         """*value* with names in the place of ids, and epochs numbered as they are first seen."""
@@ -40,9 +40,9 @@ class Names:
         if isinstance(value, UUID):
             return self._names.get(value, "of the store's own making")
         if isinstance(value, list | tuple):
-            return [self.shown(one) for one in value]
+            return [self.shown(item) for item in value]
         if isinstance(value, Mapping):
-            return {name: self._told(name, one) for name, one in value.items()}
+            return {name: self._told(name, item) for name, item in value.items()}
         return {name: self._told(name, getattr(value, name)) for name in _names_of(type(value))}
 
     def _told(self, name: str, value: Any) -> Any:

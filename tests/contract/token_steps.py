@@ -107,17 +107,17 @@ class Side(Names):
                 await self._store.counts(),
                 [
                     (
-                        one.kind,
-                        one.status,
-                        one.code,
-                        one.resolution,
-                        one.resolved_by,
-                        one.resolution_reason,
-                        one.age_s,
+                        letter.kind,
+                        letter.status,
+                        letter.code,
+                        letter.resolution,
+                        letter.resolved_by,
+                        letter.resolution_reason,
+                        letter.age_s,
                     )
-                    for one in entries
+                    for letter in entries
                 ],
-                [(one.scope, one.until, one.reason, one.by, one.since) for one in pauses],
+                [(pause.scope, pause.until, pause.reason, pause.by, pause.since) for pause in pauses],
                 sorted(await self._stores.trail(), key=lambda record: record.audit_id),
             ]
         )
@@ -169,55 +169,57 @@ class Side(Names):
         return await self._store.create(self._grant(connection, lifetime, number))
 
     async def replace(self, process: int, connection: int, lifetime: int, number: int) -> object:
-        known = self._read.get((process, connection))
-        if known is None:
+        credential = self._read.get((process, connection))
+        if credential is None:
             return None
         new = self._grant(connection, lifetime, number)
-        connection_id, generation = known.connection.connection_id, known.generation + 1
+        connection_id, generation = credential.connection.connection_id, credential.generation + 1
         return await self._store.replace(replace(new, connection_id=connection_id, generation=generation))
 
     async def configure(self, process: int, connection: int, number: int) -> object:
-        known = self._read.get((process, connection))
-        if known is None:
+        credential = self._read.get((process, connection))
+        if credential is None:
             return None
-        change = SettingsChange(known.connection, {"rate": number})
+        change = SettingsChange(credential.connection, {"rate": number})
         return await self._store.configure(change, actor="ann", audit_id=self.id("audit"))
 
     async def revoke(self, process: int, connection: int) -> object:
-        known = self._read.get((process, connection))
-        if known is None:
+        credential = self._read.get((process, connection))
+        if credential is None:
             return None
-        of = known.connection
+        of = credential.connection
         return await self._store.revoke(
             of.connection_id, of.key.tenant, actor="ann", reason="left", audit_id=self.id("audit")
         )
 
     async def remove(self, process: int, connection: int) -> object:
-        known = self._read.get((process, connection))
-        if known is None:
+        credential = self._read.get((process, connection))
+        if credential is None:
             return None
-        of = known.connection
+        of = credential.connection
         return await self._store.remove(
             of.connection_id, of.key.tenant, actor="ann", audit_id=self.id("audit")
         )
 
     async def postpone(self, process: int, connection: int, due_in_s: float | None) -> object:
-        known = self._read.get((process, connection))
-        if known is None:
+        credential = self._read.get((process, connection))
+        if credential is None:
             return None
-        return await self._store.postpone(known.connection.connection_id, known.generation, due_in_s)
+        return await self._store.postpone(
+            credential.connection.connection_id, credential.generation, due_in_s
+        )
 
     # ---- refreshes -----------------------------------------------------------------------------
 
     async def claim(self, refresh: int, process: int, connection: int, lease_s: float, again: bool) -> object:
         """*again*: to send once more what was sent with unknown outcome."""
-        known = self._read.get((process, connection))
-        if known is None:
+        credential = self._read.get((process, connection))
+        if credential is None:
             return None
-        connection_id, attempt_id = known.connection.connection_id, self.id("rotation")
-        intent = Intent(connection_id, attempt_id, known.generation, self._session(process), lease_s)
-        self._wishes[refresh] = (intent, known)
-        replays = known.rotation.replays if known.rotation else 0
+        connection_id, attempt_id = credential.connection.connection_id, self.id("rotation")
+        intent = Intent(connection_id, attempt_id, credential.generation, self._session(process), lease_s)
+        self._wishes[refresh] = (intent, credential)
+        replays = credential.rotation.replays if credential.rotation else 0
         granted = await (self._store.claim_replay(intent, replays) if again else claim(self._store, intent))
         if granted is not None:
             self._granted[refresh] = granted
@@ -293,11 +295,11 @@ class Side(Names):
         """*in_flight*: by who holds the refresh; else by who believes that nobody does."""
         if refresh not in self._wishes:
             return None
-        intent, known = self._wishes[refresh]
+        intent, credential = self._wishes[refresh]
         return await self._store.require_reauth(
             ReauthRequirement(
                 connection_id=intent.connection_id,
-                from_generation=known.generation,
+                from_generation=credential.generation,
                 attempt_id=intent.attempt_id if in_flight else None,
                 reason="invalid_grant",
                 notice_id=self.id("notice"),
@@ -309,19 +311,23 @@ class Side(Names):
     # ---- scans and work ------------------------------------------------------------------------
 
     async def due(self, urgent_only: bool, cool_down_s: float, limit: int) -> object:
-        pages, after = [], None
+        pages, cursor = [], None
         while True:
             page = await self._store.due(
-                urgent_only=urgent_only, cool_down_s=cool_down_s, cursor=after, limit=limit
+                urgent_only=urgent_only, cool_down_s=cool_down_s, cursor=cursor, limit=limit
             )
             pages.append(page)
-            after = page.next_cursor
-            if after is None:
+            cursor = page.next_cursor
+            if cursor is None:
                 return pages
 
     async def left_behind(self, limit: int, cool_down_s: float) -> object:
-        left = await self._store.left_behind(limit, cool_down_s)
-        return len(left) if len(left) == limit else sorted(left, key=lambda due: due.key)
+        due_connections = await self._store.left_behind(limit, cool_down_s)
+        return (
+            len(due_connections)
+            if len(due_connections) == limit
+            else sorted(due_connections, key=lambda due: due.key)
+        )
 
     async def enqueue(self, connection: int, delay_s: float) -> object:
         tenant, provider, account = KEYS[connection]
@@ -350,8 +356,8 @@ class Side(Names):
 
     async def refresh_dies(self, process: int, connection: int) -> object:
         """A job that was to refresh it is given up."""
-        known = self._read.get((process, connection))
-        if known is None:
+        credential = self._read.get((process, connection))
+        if credential is None:
             return None
         session_id, (tenant, provider, _) = self.id("session"), KEYS[connection]
         await self._stores.sessions.open(session_id, identity(98), 1e9, "1.0")
@@ -359,7 +365,9 @@ class Side(Names):
         jobs = await self._stores.jobs.claim(ClaimFilter(kinds=(REFRESH,)), 9, session_id)
         dead = [
             replace(
-                discarded(job), dead_letter_id=self.id("entry"), connection_id=known.connection.connection_id
+                discarded(job),
+                dead_letter_id=self.id("entry"),
+                connection_id=credential.connection.connection_id,
             )
             for job in jobs
         ]
@@ -367,9 +375,11 @@ class Side(Names):
 
     # ---- token endpoints -----------------------------------------------------------------------
 
-    async def admit(self, number: int, endpoint: int, limits: int, secret: str | None, who: int) -> object:
-        known = self._read.get((0, who))
-        of = known.connection.connection_id if known else UUID(int=who)
+    async def admit(
+        self, number: int, endpoint: int, limits: int, secret: str | None, process: int
+    ) -> object:
+        credential = self._read.get((0, process))
+        of = credential.connection.connection_id if credential else UUID(int=process)
         ask = PermitRequest(ENDPOINTS[endpoint], LIMITS[limits], of, 1, secret, UUID(int=number % 3))
         answer = await self._stores.endpoints.admit(ask)
         if isinstance(answer, EndpointPermit):
@@ -377,8 +387,8 @@ class Side(Names):
         return answer
 
     async def record(self, number: int, reach: int, hint_s: float) -> object:
-        asked = self._permits.pop(number, None)
-        return asked and await self._stores.endpoints.record(*asked, REACHES[reach], str(number), hint_s)
+        permit = self._permits.pop(number, None)
+        return permit and await self._stores.endpoints.record(*permit, REACHES[reach], str(number), hint_s)
 
     async def forget(self, endpoint: int, older_than_s: float) -> object:
         gate = self._stores.endpoints

@@ -44,34 +44,34 @@ class Counts:
 @contextmanager
 def counted_work(counts: Counts) -> Iterator[None]:
     """Count executor jobs, wake-ups of the loop by other threads, and statements in *counts*."""
-    places: list[tuple[Any, str, str]] = [
+    wrapped: list[tuple[Any, str, str]] = [
         (ThreadPoolExecutor, "submit", "executor_jobs"),
         (asyncio.BaseEventLoop, "call_soon_threadsafe", "wake_ups"),
         (asyncpg.Connection, "fetch", "statements"),
         (asyncpg.Connection, "execute", "statements"),
     ]
-    before = [getattr(owner, name) for owner, name, _ in places]
+    originals = [getattr(owner, name) for owner, name, _ in wrapped]
 
-    def counting(inner: Callable[..., Any], what: str) -> Callable[..., Any]:
+    def counting(inner: Callable[..., Any], label: str) -> Callable[..., Any]:
         def count(*args: Any, **kwargs: Any) -> Any:
-            setattr(counts, what, getattr(counts, what) + 1)
+            setattr(counts, label, getattr(counts, label) + 1)
             return inner(*args, **kwargs)
 
         return count
 
-    for (owner, name, what), inner in zip(places, before, strict=True):
-        setattr(owner, name, counting(inner, what))
+    for (owner, name, counted), inner in zip(wrapped, originals, strict=True):
+        setattr(owner, name, counting(inner, counted))
     try:
         yield
     finally:
-        for (owner, name, _), inner in zip(places, before, strict=True):
+        for (owner, name, _), inner in zip(wrapped, originals, strict=True):
             setattr(owner, name, inner)
 
 
 async def least(names: tuple[str, ...], act: Act, operations: int, rounds: int, *, profiled: bool) -> Figures:
     """Return the least of each figure of *names* over the rounds, for one of the *operations* of *act*."""
     counts = Counts()
-    found: list[list[int]] = []
+    samples: list[list[int]] = []
     for _ in range(rounds):
         gc.collect()
         counts.reset()
@@ -84,23 +84,23 @@ async def least(names: tuple[str, ...], act: Act, operations: int, rounds: int, 
         else:
             with counted_work(counts):
                 await act()
-        found.append([getattr(counts, name) for name in names])
-    return {name: min(one[place] for one in found) / operations for place, name in enumerate(names)}
+        samples.append([getattr(counts, name) for name in names])
+    return {name: min(sample[index] for sample in samples) / operations for index, name in enumerate(names)}
 
 
 async def garbage(act: Act, operations: int) -> float:
     """Return how many objects each of the *operations* leaves that only the collector frees."""
-    found = []
+    samples = []
     gc.disable()
     try:
         for _ in range(2):
             gc.collect()
             await act()
             await asyncio.sleep(0)  # closed transports let their connections go a turn later
-            found.append(gc.collect())
+            samples.append(gc.collect())
     finally:
         gc.enable()
-    return min(found) / operations
+    return min(samples) / operations
 
 
 WORK = ("executor_jobs", "wake_ups", "statements")
@@ -112,8 +112,8 @@ async def both(
 ) -> Figures:
     """Return the figures of work and of calls of *act*, after one round that warms up."""
     await act()
-    found = await least(WORK, act, operations, rounds, profiled=False)
+    counts = await least(WORK, act, operations, rounds, profiled=False)
     if calls:
-        found |= await least(CALLS, act, operations, rounds, profiled=True)
-        found["garbage"] = await garbage(act, operations)
-    return {f"{prefix}.{name}": round(value, 3) for name, value in found.items()}
+        counts |= await least(CALLS, act, operations, rounds, profiled=True)
+        counts["garbage"] = await garbage(act, operations)
+    return {f"{prefix}.{name}": round(value, 3) for name, value in counts.items()}

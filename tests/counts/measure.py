@@ -104,11 +104,11 @@ def held_disk(journal: Any, herd: int) -> Iterator[None]:
 async def refresh_alone(world: World, *, calls: bool = True) -> Figures:
     """Count a refresh that nothing else goes on beside."""
 
-    async def alone() -> None:
+    async def run_alone() -> None:
         for number in range(ONE_BY_ONE):
             await safe(world, POLICY, number)
 
-    return await both("refresh.alone", alone, ONE_BY_ONE, calls=calls)
+    return await both("refresh.alone", run_alone, ONE_BY_ONE, calls=calls)
 
 
 async def refresh_in_herd(world: World) -> Figures:
@@ -169,12 +169,12 @@ async def job_wal(fl: Fairlead, database_url: str) -> Figures:
             await store.enqueue(
                 new_job("wal", tenant_id=f"tenant {n % 10}", queue="wal") for n in range(HERD)
             )
-            before = await _wal(observer)
+            wal_before = await _wal(observer)
             claimed = await store.claim(ClaimFilter(queues=("wal",)), HERD, session_id)
             between = await _wal(observer)
             await store.acknowledge([Completed(job.job_id, job.lease_id) for job in claimed])
             assert len(claimed) == HERD
-            claims.append(between - before)
+            claims.append(between - wal_before)
             completions.append(await _wal(observer) - between)
     finally:
         await observer.close()
@@ -199,19 +199,21 @@ async def calls(fl: Fairlead, redis_url: str) -> Figures:
             for _ in range(ONE_BY_ONE):
                 await api.get("/orders.json")
 
-        found = await both("call", one_by_one, ONE_BY_ONE, rounds=3 * ROUNDS)
+        counts = await both("call", one_by_one, ONE_BY_ONE, rounds=3 * ROUNDS)
         scripts = []
         async with valkey(redis_url) as client:
             for _ in range(ROUNDS):
-                before = await _scripts(client)
+                scripts_before = await _scripts(client)
                 await one_by_one()
-                scripts.append(await _scripts(client) - before)
-    return found | {"admission.script_calls": min(scripts) / ONE_BY_ONE}
+                scripts.append(await _scripts(client) - scripts_before)
+    return counts | {"admission.script_calls": min(scripts) / ONE_BY_ONE}
 
 
 async def _scripts(client: Any) -> int:
-    told = await client.info("commandstats")
-    return sum(told.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval", "fcall"))
+    command_info = await client.info("commandstats")
+    return sum(
+        command_info.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval", "fcall")
+    )
 
 
 # ---- all ---------------------------------------------------------------------------------------
@@ -257,17 +259,17 @@ async def measured(endpoints: Endpoints, folder: Path, api_url: str) -> dict[str
         as_is = await refresh_alone(world) | await refresh_in_herd(world)
         as_is |= await calls(fl, endpoints.redis_url)
         as_is |= await job_wal(fl, endpoints.database_url)
-        found = {"as_is": as_is}
+        counts = {"as_is": as_is}
         for plant in ("executor_job", "statement"):
             with planted(world, plant):
-                found[plant] = await refresh_alone(world, calls=False)
+                counts[plant] = await refresh_alone(world, calls=False)
         async with working(fl):
             as_is |= await jobs(fl)
         connection = await asyncpg.connect(endpoints.database_url)
         await connection.execute("CREATE INDEX planted ON fairlead.job (lease_id)")
         await connection.close()
-        found["index"] = await job_wal(fl, endpoints.database_url)
-        return found
+        counts["index"] = await job_wal(fl, endpoints.database_url)
+        return counts
 
 
 def declare(fl: Fairlead) -> None:

@@ -21,18 +21,18 @@ Figures = dict[str, float]
 def measured() -> dict[str, Figures]:
     """All figures, by what was planted; counted in a process of its own."""
     command = [sys.executable, "-m", "tests.counts.measure"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    figures: dict[str, Figures] = json.loads(told.stdout)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    figures: dict[str, Figures] = json.loads(process.stdout)
     return figures
 
 
 def passed(figures: Figures) -> dict[str, str]:
     """Return the figures that pass their ceiling, in words."""
-    found = [ceiling for ceiling in CEILINGS if ceiling.figure in figures and is_judged(ceiling)]
+    ceilings = [ceiling for ceiling in CEILINGS if ceiling.figure in figures and is_judged(ceiling)]
     return {
         ceiling.figure: f"{figures[ceiling.figure]:g} is above {ceiling.at_most:g} ({ceiling.reason})"
-        for ceiling in found
+        for ceiling in ceilings
         if ceiling.is_passed_by(figures[ceiling.figure])
     }
 

@@ -15,9 +15,9 @@ from tests.support.cli import MASTER_KEY, Shell, Spawner, running_spawner
 @pytest.fixture(autouse=True)
 def private() -> Iterator[None]:
     """Settings and imports with secrets are refused where others can read them."""
-    before = os.umask(0o077)
+    umask_before = os.umask(0o077)
     yield
-    os.umask(before)
+    os.umask(umask_before)
 
 
 @pytest.fixture(scope="session")

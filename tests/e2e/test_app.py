@@ -55,7 +55,7 @@ async def issuer():
 
 
 @pytest.fixture
-def made(issuer, database_settings, tmp_path: Path):
+def new_fairlead(issuer, database_settings, tmp_path: Path):
     file = tmp_path / "fairlead.toml"
     file.write_text(SETTINGS.format(home=tmp_path / "home", url=issuer.url))
     environ = {
@@ -77,8 +77,8 @@ async def connect(fl: Fairlead, issuer: Issuer, tenant: str = "acme", expires_in
     )
 
 
-async def test_the_three_lines_of_the_readme(made, issuer) -> None:
-    async with made as fl:
+async def test_the_three_lines_of_the_readme(new_fairlead, issuer) -> None:
+    async with new_fairlead as fl:
         await connect(fl, issuer)
         token = await fl.token("acme", "mercadolibre")
         assert token.access_token.reveal() == issuer.grant("mercadolibre", "acme").access_token
@@ -88,8 +88,8 @@ async def test_the_three_lines_of_the_readme(made, issuer) -> None:
         assert fresh.access_token != token.access_token
 
 
-async def test_errors_name_tenant_provider_and_the_way_out(made) -> None:
-    async with made as fl:
+async def test_errors_name_tenant_provider_and_the_way_out(new_fairlead) -> None:
+    async with new_fairlead as fl:
         with pytest.raises(NotFoundError, match=r"tenant='nobody', provider='mercadolibre'.*hint:"):
             await fl.token("nobody", "mercadolibre")
         with pytest.raises(ProviderNotFoundError, match="hint:"):
@@ -101,11 +101,11 @@ async def test_errors_name_tenant_provider_and_the_way_out(made) -> None:
         assert "secret'" not in str(refused.value)
         assert "top" not in str(refused.value)
     with pytest.raises(InvalidConfigError, match="async with"):
-        await made.token("acme", "mercadolibre")
+        await new_fairlead.token("acme", "mercadolibre")
 
 
-async def test_hint_of_a_missing_connection_names_the_one_that_is_meant(made, issuer) -> None:
-    async with made as fl:
+async def test_hint_of_a_missing_connection_names_the_one_that_is_meant(new_fairlead, issuer) -> None:
+    async with new_fairlead as fl:
         await connect(fl, issuer)
         with pytest.raises(NotFoundError, match="did you mean the provider 'mercadolibre'"):
             await fl.token("acme", "mercadolibr")
@@ -115,26 +115,26 @@ async def test_hint_of_a_missing_connection_names_the_one_that_is_meant(made, is
             await fl.token("acme", "bike")
 
 
-async def test_no_customer_has_the_name_that_schedules_of_all_belong_to(made, issuer) -> None:
-    async with made as fl:
+async def test_no_customer_has_the_name_that_schedules_of_all_belong_to(new_fairlead, issuer) -> None:
+    async with new_fairlead as fl:
         with pytest.raises(InvalidInputError, match="fairlead's own"):
             await fl.connections.upsert("fairlead", "mercadolibre", refresh_token="TG-1")
 
 
-async def test_a_worker_in_the_same_loop_keeps_tokens_fresh_and_tells_of_losses(made, issuer) -> None:
+async def test_a_worker_in_the_same_loop_keeps_tokens_fresh_and_tells_of_losses(new_fairlead, issuer) -> None:
     lost: asyncio.Queue[dict] = asyncio.Queue()
     ran: asyncio.Queue[JobContext] = asyncio.Queue()
 
-    @made.on("needs_reauth")
+    @new_fairlead.on("needs_reauth")
     async def on_loss(event) -> None:
         await lost.put(dict(event))
 
-    @made.job("greet")
+    @new_fairlead.job("greet")
     async def greet(context: JobContext) -> dict:
         await ran.put(context)
         return {"hello": context.args["name"]}
 
-    async with made as fl:
+    async with new_fairlead as fl:
         await connect(fl, issuer, "fresh", expires_in_s=0)
         await connect(fl, issuer, "gone", expires_in_s=0)
         issuer.revoke("mercadolibre", "gone")
@@ -159,66 +159,66 @@ async def test_a_worker_in_the_same_loop_keeps_tokens_fresh_and_tells_of_losses(
 
 @pytest.mark.parametrize("in_a_group", [False, True], ids=["alone", "in_a_task_group"])
 async def test_the_first_job_that_meets_a_revoked_grant_waits_for_the_new_consent(
-    made, issuer, in_a_group: bool
+    new_fairlead, issuer, in_a_group: bool
 ) -> None:
-    met, done = asyncio.Event(), asyncio.Queue[int]()
+    started, done = asyncio.Event(), asyncio.Queue[int]()
 
-    @made.job("sync")
+    @new_fairlead.job("sync")
     async def sync(context: JobContext) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                reading = group.create_task(made.token(context.tenant, "mercadolibre"))
+                reading = group.create_task(new_fairlead.token(context.tenant, "mercadolibre"))
         except ExceptionGroup as several:
-            met.set()
+            started.set()
             raise several if in_a_group else several.exceptions[0] from None
         await done.put(context.args["n"] if reading.result() else 0)
 
-    async with made as fl:
+    async with new_fairlead as fl:
         await connect(fl, issuer, expires_in_s=0)
         issuer.revoke("mercadolibre", "acme")
         for n in range(3):
             await fl.enqueue("sync", {"n": n}, tenant="acme", provider="mercadolibre")
         working = asyncio.create_task(fl.run())
         async with asyncio.timeout(30):
-            await met.wait()
+            await started.wait()
             while await rows(
                 fl.runtime.database, "SELECT FROM job WHERE state = 'running' AND kind = 'sync'"
             ):
                 await asyncio.sleep(0.05)
-            found = await rows(fl.runtime.database, "SELECT state FROM job WHERE kind = 'sync'")
-            assert [row["state"] for row in found] == ["available"] * 3
+            jobs_found = await rows(fl.runtime.database, "SELECT state FROM job WHERE kind = 'sync'")
+            assert [row["state"] for row in jobs_found] == ["available"] * 3
             assert not await rows(fl.runtime.database, "SELECT FROM dead_letter WHERE kind = 'sync'")
             await connect(fl, issuer)
             assert {await done.get() for _ in range(3)} == {0, 1, 2}
         fl.stop()
         await working
-        found = await rows(
+        jobs_found = await rows(
             fl.runtime.database, "SELECT state, attempt, failures::text FROM job WHERE kind = 'sync'"
         )
-        assert {tuple(row.values()) for row in found} == {("completed", 1, "[]")}
+        assert {tuple(row.values()) for row in jobs_found} == {("completed", 1, "[]")}
 
 
 async def test_a_handler_that_says_needs_reauth_waits_for_the_new_consent_or_is_a_dead_letter(
-    made, issuer
+    new_fairlead, issuer
 ) -> None:
     """It waits while the grant is gone; where that is fine it ends, and is replayed after a consent."""
     ran, known_gone, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    @made.job("sync")
+    @new_fairlead.job("sync")
     async def sync(context: JobContext) -> object:
         if not known_gone.is_set():
             with pytest.raises(ReauthRequiredError):
-                await made.token(context.tenant, "mercadolibre")
+                await new_fairlead.token(context.tenant, "mercadolibre")
             known_gone.set()
             return RequireReauth("the handler noticed it, too")
         done.set()
         return RequireReauth("the customer took a permission away")
 
-    @made.job("last")
+    @new_fairlead.job("last")
     async def last(context: JobContext) -> None:
         ran.set()
 
-    async with made as fl:
+    async with new_fairlead as fl:
         connected = await connect(fl, issuer, expires_in_s=0)
         issuer.revoke("mercadolibre", "acme")
         await fl.enqueue("sync", tenant="acme", provider="mercadolibre")
@@ -238,10 +238,10 @@ async def test_a_handler_that_says_needs_reauth_waits_for_the_new_consent_or_is_
                 await asyncio.sleep(0.05)
         fl.stop()
         await working
-        found = await fl.runtime.dead_letters.search(
+        letters = await fl.runtime.dead_letters.search(
             status=None, category=None, tenant_id=None, kind="sync", limit=9
         )
-        assert [(entry.code, entry.connection_id) for entry in found] == [
+        assert [(entry.code, entry.connection_id) for entry in letters] == [
             ("needs_reauth", connected.connection_id)
         ]
         await connect(fl, issuer)
@@ -249,12 +249,12 @@ async def test_a_handler_that_says_needs_reauth_waits_for_the_new_consent_or_is_
         assert due["sync"], "the dead letter knows whose grant it needs"
 
 
-async def test_the_sync_facade_reads_and_enqueues(made, issuer) -> None:
-    async with made as fl:
+async def test_the_sync_facade_reads_and_enqueues(new_fairlead, issuer) -> None:
+    async with new_fairlead as fl:
         await connect(fl, issuer)
 
     def plain_code() -> tuple[str, object]:
-        with made.sync as fl:
+        with new_fairlead.sync as fl:
             token = fl.token("acme", "mercadolibre")
             return token.access_token.reveal(), fl.enqueue("later", {"n": 1}, tenant="acme", delay_s=60)
 
@@ -263,8 +263,8 @@ async def test_the_sync_facade_reads_and_enqueues(made, issuer) -> None:
     assert job_id
 
 
-async def test_revoking_ends_it_here_and_there(made, issuer) -> None:
-    async with made as fl:
+async def test_revoking_ends_it_here_and_there(new_fairlead, issuer) -> None:
+    async with new_fairlead as fl:
         await connect(fl, issuer)
         assert await fl.connections.revoke("acme", "mercadolibre")
         assert not await fl.connections.revoke("acme", "mercadolibre")
@@ -273,10 +273,10 @@ async def test_revoking_ends_it_here_and_there(made, issuer) -> None:
         assert await fl.connections.remove("acme", "mercadolibre")
 
 
-async def test_a_wrong_master_key_stops_clearly_and_changes_nothing(made, issuer, tmp_path) -> None:
-    async with made as fl:
+async def test_a_wrong_master_key_stops_clearly_and_changes_nothing(new_fairlead, issuer, tmp_path) -> None:
+    async with new_fairlead as fl:
         await connect(fl, issuer)
-        before = await rows(fl.runtime.database, "SELECT * FROM credential")
+        rows_before = await rows(fl.runtime.database, "SELECT * FROM credential")
         dsn, schema = fl.runtime.database.settings.dsn, fl.runtime.database.settings.schema
     other = Fairlead(
         load(
@@ -291,8 +291,8 @@ async def test_a_wrong_master_key_stops_clearly_and_changes_nothing(made, issuer
     with pytest.raises(Exception, match="master key"):
         async with other as fl:
             await fl.token("acme", "mercadolibre")
-    async with made as fl:
-        assert await rows(fl.runtime.database, "SELECT * FROM credential") == before
+    async with new_fairlead as fl:
+        assert await rows(fl.runtime.database, "SELECT * FROM credential") == rows_before
         await fl.token("acme", "mercadolibre")
 
 
@@ -303,24 +303,26 @@ FORGET = (
 )
 
 
-async def test_tokens_lost_by_a_restore_are_back_before_anything_is_served(made, issuer, database) -> None:
-    async with made as fl:
+async def test_tokens_lost_by_a_restore_are_back_before_anything_is_served(
+    new_fairlead, issuer, database
+) -> None:
+    async with new_fairlead as fl:
         await connect(fl, issuer)
         [lost] = await rows(database, f"SELECT {LOST} FROM credential")
         await fl.runtime.tokens.coordinator.refresh(lost["connection_id"], lost["generation"])
     await run(database, FORGET, *lost.values())
-    async with made as fl:
+    async with new_fairlead as fl:
         [now] = await rows(database, "SELECT generation FROM credential")
         assert now["generation"] == lost["generation"] + 1
 
 
 async def test_a_restored_database_is_noticed_by_a_program_that_never_runs(
-    made, issuer, database, monkeypatch
+    new_fairlead, issuer, database, monkeypatch
 ) -> None:
     monkeypatch.setattr("fairlead.engine.tokens.database_failover.CHECK_INTERVAL_S", 0.05)
-    told = Recorder()
-    async with made as fl:
-        fl.runtime.bus.subscribe(told)
+    recorder = Recorder()
+    async with new_fairlead as fl:
+        fl.runtime.bus.subscribe(recorder)
         await connect(fl, issuer)
         [lost] = await rows(database, f"SELECT {LOST} FROM credential")
         await fl.runtime.tokens.coordinator.refresh(lost["connection_id"], lost["generation"])
@@ -331,16 +333,16 @@ async def test_a_restored_database_is_noticed_by_a_program_that_never_runs(
 
         monkeypatch.setattr(PostgresCredentialStore, "timeline", another)
         async with asyncio.timeout(20):
-            assert (await told.wait_for(DatabaseFailedOver)).recovered == 1
+            assert (await recorder.wait_for(DatabaseFailedOver)).recovered == 1
 
 
-async def test_a_worker_tells_at_its_start_that_the_second_wall_is_missing(made, database) -> None:
+async def test_a_worker_tells_at_its_start_that_the_second_wall_is_missing(new_fairlead, database) -> None:
     await run(database, "DROP POLICY tenants_see_theirs ON job")
-    told = Recorder()
-    async with made as fl:
-        fl.runtime.bus.subscribe(told)
+    recorder = Recorder()
+    async with new_fairlead as fl:
+        fl.runtime.bus.subscribe(recorder)
         working = asyncio.create_task(fl.run())
         async with asyncio.timeout(20):
-            assert "fairlead doctor" in (await told.wait_for(RowSecurityMissing)).advice
+            assert "fairlead doctor" in (await recorder.wait_for(RowSecurityMissing)).advice
         fl.stop()
         await working

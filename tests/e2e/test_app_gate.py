@@ -34,17 +34,19 @@ FEW = {"calls": {"requests": {"capacity": 1.0, "per_s": 1.0}}}
 
 
 @pytest.fixture
-def made(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> Callable[..., Fairlead]:
+def new_fairlead(
+    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
+) -> Callable[..., Fairlead]:
     def make(**environ: str) -> Fairlead:
         file = tmp_path / "fairlead.toml"
         file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=f"e2e-{token_hex(6)}"))
-        known = {
+        secrets = {
             "DATABASE_URL": database_settings.dsn,
             "REDIS_URL": servers.redis_url,
             "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
             "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
         }
-        return Fairlead(load({name: value for name, value in (known | environ).items() if value}, file))
+        return Fairlead(load({name: value for name, value in (secrets | environ).items() if value}, file))
 
     return make
 
@@ -53,13 +55,15 @@ async def connect(fl: Fairlead, tenant: str = "acme", **settings: Any) -> None:
     await fl.connections.upsert(tenant, "stripe", api_key="sk_live_1", settings=settings)
 
 
-async def call(fl: Fairlead, tenant: str = "acme", **wish: Any) -> None:
-    async with fl.admission(tenant, "stripe", **wish):
+async def call(fl: Fairlead, tenant: str = "acme", **options: Any) -> None:
+    async with fl.admission(tenant, "stripe", **options):
         pass
 
 
-async def test_a_call_waits_a_moment_or_is_told_when_to_come_back(made: Callable[..., Fairlead]) -> None:
-    async with made() as fl:
+async def test_a_call_waits_a_moment_or_is_told_when_to_come_back(
+    new_fairlead: Callable[..., Fairlead],
+) -> None:
+    async with new_fairlead() as fl:
         await connect(fl, **FEW)
         await call(fl, wait_s=5)
         with pytest.raises(LimitExceededError, match=r"rate.*acme.*stripe") as refused:
@@ -71,8 +75,10 @@ async def test_a_call_waits_a_moment_or_is_told_when_to_come_back(made: Callable
             await call(fl, tenant="nobody")
 
 
-async def test_limit_reported_by_the_provider_delays_the_next_call(made: Callable[..., Fairlead]) -> None:
-    async with made() as fl:
+async def test_limit_reported_by_the_provider_delays_the_next_call(
+    new_fairlead: Callable[..., Fairlead],
+) -> None:
+    async with new_fairlead() as fl:
         await connect(fl)
         async with fl.admission("acme", "stripe", wait_s=5) as admission:
             admission.record_response(RawResponse(429, {"retry-after": ["120"]}))
@@ -82,29 +88,29 @@ async def test_limit_reported_by_the_provider_delays_the_next_call(made: Callabl
 
 
 async def test_a_connection_that_observed_is_limited_from_one_moment_to_the_next(
-    made: Callable[..., Fairlead], database: Database
+    new_fairlead: Callable[..., Fairlead], database: Database
 ) -> None:
     """Its buckets go on from where they were, and its grant is as it was."""
     calls = {"requests": {"capacity": 2.0, "per_s": 0.001}}
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl, calls=calls, observe=True)
-        before = await rows(database, "SELECT generation, sealed, refreshed_at FROM credential")
+        rows_before = await rows(database, "SELECT generation, sealed, refreshed_at FROM credential")
         for _ in range(3):  # the third one is let through and told of
             await call(fl, wait_s=0)
-        told = await fl.connections.configure("acme", "stripe", settings={"observe": False})
-        assert told == {"calls": calls, "observe": False}
+        settings = await fl.connections.configure("acme", "stripe", settings={"observe": False})
+        assert settings == {"calls": calls, "observe": False}
         async with asyncio.timeout(30):
             while (await fl.runtime.gate.call_admitter.plan(ConnectionKey("acme", "stripe"))).observe:
                 await asyncio.sleep(0.05)
         with pytest.raises(LimitExceededError, match="rate"):
             await call(fl, wait_s=0)
-        assert await rows(database, "SELECT generation, sealed, refreshed_at FROM credential") == before
+        assert await rows(database, "SELECT generation, sealed, refreshed_at FROM credential") == rows_before
 
 
 async def test_a_change_of_settings_that_cannot_be_changes_nothing(
-    made: Callable[..., Fairlead], database: Database
+    new_fairlead: Callable[..., Fairlead], database: Database
 ) -> None:
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl, concurrency_limit=5)
         connections = fl.connections
         with pytest.raises(InvalidConfigError, match="minimum_slots"):
@@ -121,9 +127,9 @@ async def test_a_change_of_settings_that_cannot_be_changes_nothing(
 
 
 async def test_of_two_writers_of_settings_none_is_lost(
-    made: Callable[..., Fairlead], database: Database
+    new_fairlead: Callable[..., Fairlead], database: Database
 ) -> None:
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl)
         settings = {"concurrency_limit": 5, "tenant_slots": 6, "observe": True}
         configure = fl.connections.configure
@@ -131,23 +137,23 @@ async def test_of_two_writers_of_settings_none_is_lost(
         await asyncio.gather(*writers)
         assert await configure("acme", "stripe") == settings
         audit = await rows(database, "SELECT details FROM audit WHERE act = 'connection.configured'")
-        told = sorted((json.loads(row["details"]) for row in audit), key=str)
-        assert told == sorted(({"set": {name: settings[name]}, "unset": []} for name in settings), key=str)
+        details = sorted((json.loads(row["details"]) for row in audit), key=str)
+        assert details == sorted(({"set": {name: settings[name]}, "unset": []} for name in settings), key=str)
 
 
 async def test_jobs_take_their_turns_and_other_tenants_run_on(
-    made: Callable[..., Fairlead], database: Database
+    new_fairlead: Callable[..., Fairlead], database: Database
 ) -> None:
     """Forty calls of one tenant at twenty a second: none failed, no attempt burnt, nobody else waits."""
-    fl = made()
-    began: list[tuple[str, int]] = []
+    fl = new_fairlead()
+    starts: list[tuple[str, int]] = []
     done = asyncio.Event()
 
     @fl.job(kind="orders.sync")
     async def sync(ctx: JobContext, number: int) -> None:
         async with fl.admission(ctx.tenant, "stripe", wait_s=0.1):
-            began.append((ctx.tenant, number))
-            if len(began) == 45:
+            starts.append((ctx.tenant, number))
+            if len(starts) == 45:
                 done.set()
 
     async with fl:
@@ -161,50 +167,50 @@ async def test_jobs_take_their_turns_and_other_tenants_run_on(
         await asyncio.wait_for(done.wait(), 60)
         fl.stop()
         await running
-    acme = [number for tenant, number in began if tenant == "acme"]
+    acme = [number for tenant, number in starts if tenant == "acme"]
     assert sorted(acme) == list(range(40))
-    assert began.index(("beta", 4)) < 30, "another tenant's work was not behind it"
-    found = await rows(
+    assert starts.index(("beta", 4)) < 30, "another tenant's work was not behind it"
+    jobs_found = await rows(
         database, "SELECT state, attempt, failures::text AS failures FROM job WHERE kind = 'orders.sync'"
     )
-    assert {(row["state"], row["attempt"], row["failures"]) for row in found} == {("completed", 1, "[]")}
+    assert {(row["state"], row["attempt"], row["failures"]) for row in jobs_found} == {("completed", 1, "[]")}
 
 
-async def test_without_redis_each_process_keeps_to_its_share(made: Callable[..., Fairlead]) -> None:
-    async with made(REDIS_URL="") as fl:
+async def test_without_redis_each_process_keeps_to_its_share(new_fairlead: Callable[..., Fairlead]) -> None:
+    async with new_fairlead(REDIS_URL="") as fl:
         await connect(fl, **FEW)
         await call(fl, wait_s=5)
         with pytest.raises(LimitExceededError):
             await call(fl, wait_s=0)
 
 
-async def test_observation_alone_never_blocks(made: Callable[..., Fairlead]) -> None:
-    async with made() as fl:
+async def test_observation_alone_never_blocks(new_fairlead: Callable[..., Fairlead]) -> None:
+    async with new_fairlead() as fl:
         await connect(fl, observe=True, **FEW)
         for _ in range(5):
             await call(fl, wait_s=0)
 
 
-async def test_a_redis_that_drops_keys_is_refused_at_the_start(made: Callable[..., Fairlead]) -> None:
+async def test_a_redis_that_drops_keys_is_refused_at_the_start(new_fairlead: Callable[..., Fairlead]) -> None:
     with own_valkey({"maxmemory-policy": "allkeys-lru"}) as server:
-        async with made(REDIS_URL=server.url) as fl:
+        async with new_fairlead(REDIS_URL=server.url) as fl:
             with pytest.raises(
                 InvalidConfigError, match=r"allkeys-lru.*hint: set maxmemory-policy noeviction"
             ):
                 await fl.run()
 
 
-@pytest.mark.parametrize(("appends", "told"), [("no", 1), ("yes", 0)])
+@pytest.mark.parametrize(("appends", "expected"), [("no", 1), ("yes", 0)])
 async def test_a_redis_that_forgets_is_told_of_at_the_start(
-    made: Callable[..., Fairlead], appends: str, told: int
+    new_fairlead: Callable[..., Fairlead], appends: str, expected: int
 ) -> None:
     with own_valkey({"appendonly": appends}) as server:
-        async with made(REDIS_URL=server.url) as fl:
+        async with new_fairlead(REDIS_URL=server.url) as fl:
             advice: list[GateNotPersistent] = []
             fl.runtime.bus.subscribe(lambda event: _keep(event, advice))
             await fl.runtime.gate.check()
-    assert len(advice) == told
-    assert all("everysec" in each.advice and each.server.startswith("Valkey") for each in advice)
+    assert len(advice) == expected
+    assert all("everysec" in event.advice and event.server.startswith("Valkey") for event in advice)
 
 
 def _keep(event: Event, advice: list[GateNotPersistent]) -> None:
@@ -212,8 +218,10 @@ def _keep(event: Event, advice: list[GateNotPersistent]) -> None:
         advice.append(event)
 
 
-async def test_the_clean_up_looks_after_the_gate_and_tells_of_it(made: Callable[..., Fairlead]) -> None:
-    async with made() as fl:
+async def test_the_clean_up_looks_after_the_gate_and_tells_of_it(
+    new_fairlead: Callable[..., Fairlead],
+) -> None:
+    async with new_fairlead() as fl:
         await connect(fl, **FEW)
         await call(fl, wait_s=5)
         context = JobContext(a_job("clean_up"), lambda: 100.0)

@@ -43,7 +43,7 @@ versions = [{ capacity = 1, per_kind = true }]
 retry_after_s = 1.0
 """
 STATUS = {"maximumAvailable": 2000.0, "currentlyAvailable": 2000, "restoreRate": 100.0}
-TOLD = RawResponse(200, body={"data": {}, "extensions": {"cost": {"throttleStatus": STATUS}}})
+THROTTLED = RawResponse(200, body={"data": {}, "extensions": {"cost": {"throttleStatus": STATUS}}})
 ONE_SLOT = {"concurrency_limit": 1}
 
 
@@ -55,7 +55,9 @@ def valkey() -> Iterator[OwnValkey]:
 
 
 @pytest.fixture
-def made(valkey: OwnValkey, database_settings: DatabaseSettings, tmp_path: Path) -> Callable[..., Fairlead]:
+def new_fairlead(
+    valkey: OwnValkey, database_settings: DatabaseSettings, tmp_path: Path
+) -> Callable[..., Fairlead]:
     file, profiles = tmp_path / "fairlead.toml", tmp_path / "profiles"
     profiles.mkdir()
     (profiles / "shop.toml").write_text(PROFILE)
@@ -63,13 +65,13 @@ def made(valkey: OwnValkey, database_settings: DatabaseSettings, tmp_path: Path)
     file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=prefix, profiles=profiles))
 
     def make(**environ: str) -> Fairlead:
-        known = {
+        secrets = {
             "DATABASE_URL": database_settings.dsn,
             "REDIS_URL": valkey.url,
             "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
             "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
         }
-        return Fairlead(load({name: value for name, value in (known | environ).items() if value}, file))
+        return Fairlead(load({name: value for name, value in (secrets | environ).items() if value}, file))
 
     return make
 
@@ -78,8 +80,8 @@ async def connect(fl: Fairlead, tenant: str = "acme", **settings: Any) -> None:
     await fl.connections.upsert(tenant, "shop", api_key="key_1", account_id=f"{tenant}-1", settings=settings)
 
 
-async def call(fl: Fairlead, tenant: str = "acme", **wish: Any) -> None:
-    async with fl.admission(tenant, "shop", **({"wait_s": 0} | wish)):
+async def call(fl: Fairlead, tenant: str = "acme", **options: Any) -> None:
+    async with fl.admission(tenant, "shop", **({"wait_s": 0} | options)):
         pass
 
 
@@ -87,11 +89,11 @@ async def call(fl: Fairlead, tenant: str = "acme", **wish: Any) -> None:
 
 
 async def test_two_bulk_jobs_on_one_shop_the_second_waits_other_shops_run_attempts_unchanged(
-    made: Callable[..., Fairlead], database: Database
+    new_fairlead: Callable[..., Fairlead], database: Database
 ) -> None:
     """The place of the first outlives the job that began it; another one polls, and gives it back."""
-    fl = made()
-    began: list[tuple[str, int]] = []
+    fl = new_fairlead()
+    starts: list[tuple[str, int]] = []
     at_once: dict[str, int] = {}
     first_began, others_ran, all_done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -100,7 +102,7 @@ async def test_two_bulk_jobs_on_one_shop_the_second_waits_other_shops_run_attemp
         async with fl.bulk(ctx.tenant, "shop", kind="QUERY") as operation:
             at_once[ctx.tenant] = at_once.get(ctx.tenant, 0) + 1
             assert at_once[ctx.tenant] == 1
-            began.append((ctx.tenant, number))
+            starts.append((ctx.tenant, number))
             operation.started(f"gid://shopify/BulkOperation/{number}")
             token = operation.token
         first_began.set()
@@ -116,7 +118,7 @@ async def test_two_bulk_jobs_on_one_shop_the_second_waits_other_shops_run_attemp
             assert operation.running_id is not None
             at_once[ctx.tenant] -= 1
             operation.finished()
-        if len(began) == 3:
+        if len(starts) == 3:
             all_done.set()
 
     async with fl:
@@ -129,23 +131,23 @@ async def test_two_bulk_jobs_on_one_shop_the_second_waits_other_shops_run_attemp
         await waits(database, 2)
         await fl.enqueue("export", {"number": 3}, tenant="beta", provider="shop")
         await asyncio.wait_for(others_ran.wait(), 30)
-        assert began == [("acme", 1), ("beta", 3)]
+        assert starts == [("acme", 1), ("beta", 3)]
         await asyncio.wait_for(all_done.wait(), 60)
         fl.stop()
         await running
-    assert began == [("acme", 1), ("beta", 3), ("acme", 2)]
-    found = await rows(database, "SELECT state, attempt, failures::text AS failures FROM job")
-    assert {(row["state"], row["attempt"], row["failures"]) for row in found} == {("completed", 1, "[]")}
+    assert starts == [("acme", 1), ("beta", 3), ("acme", 2)]
+    jobs_found = await rows(database, "SELECT state, attempt, failures::text AS failures FROM job")
+    assert {(row["state"], row["attempt"], row["failures"]) for row in jobs_found} == {("completed", 1, "[]")}
 
 
 async def test_a_place_is_no_orphan_when_the_process_that_took_it_has_ended(
-    made: Callable[..., Fairlead],
+    new_fairlead: Callable[..., Fairlead],
 ) -> None:
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl)
         async with fl.bulk("acme", "shop") as operation:
             operation.started("gid://shopify/BulkOperation/1")
-    async with made() as fl:
+    async with new_fairlead() as fl:
         orphans = fl.runtime.gate.orphans
         assert orphans is not None
         assert (await orphans.find()).orphans == []
@@ -155,12 +157,12 @@ async def test_a_place_is_no_orphan_when_the_process_that_took_it_has_ended(
 
 async def waits(database: Database, number: int) -> None:
     """Return once job *number* was run and put off."""
-    told = (
+    limits = (
         "SELECT 1 FROM job WHERE kind = 'export' AND (args->>'number')::integer = $1 "
         "AND state = 'available' AND run_at > now()"
     )
     async with asyncio.timeout(30):
-        while not await rows(database, told, number):
+        while not await rows(database, limits, number):
             await asyncio.sleep(0.02)
 
 
@@ -176,15 +178,15 @@ async def rate(fl: Fairlead) -> tuple[float, float]:
 
 
 async def test_observed_limits_survive_redis_and_the_process(
-    made: Callable[..., Fairlead], valkey: OwnValkey
+    new_fairlead: Callable[..., Fairlead], valkey: OwnValkey
 ) -> None:
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl)
         assert await rate(fl) == (1000, 50), "the guess"
         async with fl.admission("acme", "shop", api="graphql") as admission:
-            admission.record_response(TOLD)
+            admission.record_response(THROTTLED)
     await valkey.tell("FLUSHALL")
-    async with made() as fl:
+    async with new_fairlead() as fl:
         assert await rate(fl) == (2000, 100)
         with pytest.raises(LimitExceededError) as refused:
             await call(fl, api="graphql", cost=1500)
@@ -193,24 +195,26 @@ async def test_observed_limits_survive_redis_and_the_process(
 
 
 async def test_observed_limits_are_stored_while_the_process_runs(
-    made: Callable[..., Fairlead], database: Database
+    new_fairlead: Callable[..., Fairlead], database: Database
 ) -> None:
     """For a process may end without an end."""
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl)
         async with fl.admission("acme", "shop", api="graphql") as admission:
-            admission.record_response(TOLD)
+            admission.record_response(THROTTLED)
         async with asyncio.timeout(30):
             while not await rows(database, "SELECT 1 FROM observed_limit"):
                 await asyncio.sleep(0.05)
 
 
-async def test_newer_settings_end_what_was_learnt(made: Callable[..., Fairlead], valkey: OwnValkey) -> None:
-    async with made() as fl:
+async def test_newer_settings_end_what_was_learnt(
+    new_fairlead: Callable[..., Fairlead], valkey: OwnValkey
+) -> None:
+    async with new_fairlead() as fl:
         await connect(fl)
         async with fl.admission("acme", "shop", api="graphql") as admission:
-            admission.record_response(TOLD)
-    async with made() as fl:
+            admission.record_response(THROTTLED)
+    async with new_fairlead() as fl:
         slower = {"points": {"capacity": 100.0, "per_s": 10.0, "apis": ["graphql"]}}
         await connect(fl, calls=slower)
         assert await rate(fl) == (100, 10)
@@ -225,37 +229,39 @@ async def refused_for(fl: Fairlead) -> str | None:
     return refused.value.reason
 
 
-async def test_a_fresh_installation_begins_at_once(made: Callable[..., Fairlead]) -> None:
-    async with made() as fl:
+async def test_a_fresh_installation_begins_at_once(new_fairlead: Callable[..., Fairlead]) -> None:
+    async with new_fairlead() as fl:
         await connect(fl, **ONE_SLOT)
         await call(fl, api="graphql", cost=900)
 
 
-async def test_two_processes_that_start_together_are_not_both_new(made: Callable[..., Fairlead]) -> None:
+async def test_two_processes_that_start_together_are_not_both_new(
+    new_fairlead: Callable[..., Fairlead],
+) -> None:
     """Whichever meets the server first, its marker stands; at most one may say that nothing was granted."""
-    async with made() as one, made() as other:
-        await connect(one, **ONE_SLOT)
-        await asyncio.gather(one.runtime.gate.ready(), other.runtime.gate.ready())
-        told = [fl.runtime.gate._first_use.is_new() for fl in (one, other)]
-        assert sorted(told) == [False, True]
+    async with new_fairlead() as first, new_fairlead() as other:
+        await connect(first, **ONE_SLOT)
+        await asyncio.gather(first.runtime.gate.ready(), other.runtime.gate.ready())
+        is_new = [fl.runtime.gate._first_use.is_new() for fl in (first, other)]
+        assert sorted(is_new) == [False, True]
 
 
 async def test_a_server_that_lost_all_is_not_taken_for_a_fresh_one(
-    made: Callable[..., Fairlead], valkey: OwnValkey
+    new_fairlead: Callable[..., Fairlead], valkey: OwnValkey
 ) -> None:
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl, **ONE_SLOT)
         await call(fl)
     await valkey.tell("FLUSHALL")
-    async with made() as fl:
+    async with new_fairlead() as fl:
         assert await refused_for(fl) == "recovery"
 
 
 async def test_a_connection_that_came_after_a_loss_is_not_made_to_wait_for_it(
-    made: Callable[..., Fairlead], valkey: OwnValkey
+    new_fairlead: Callable[..., Fairlead], valkey: OwnValkey
 ) -> None:
     """It cannot have spent anything before; who was there then waits until the bucket has filled up."""
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl)
         await connect(fl, "gamma")
         await call(fl, api="graphql")
@@ -268,32 +274,32 @@ async def test_a_connection_that_came_after_a_loss_is_not_made_to_wait_for_it(
                 await call(fl, there_before, api="graphql", cost=1000)
 
 
-async def test_another_server_is_not_a_fresh_installation(made: Callable[..., Fairlead]) -> None:
+async def test_another_server_is_not_a_fresh_installation(new_fairlead: Callable[..., Fairlead]) -> None:
     """Leases may be held on the old one still."""
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl, **ONE_SLOT)
         await call(fl)
     with own_valkey() as second:
-        async with made(REDIS_URL=second.url) as fl:
+        async with new_fairlead(REDIS_URL=second.url) as fl:
             assert await refused_for(fl) == "recovery"
 
 
 async def test_first_use_without_redis_counts_as_first_use(
-    made: Callable[..., Fairlead], database: Database, valkey: OwnValkey
+    new_fairlead: Callable[..., Fairlead], database: Database, valkey: OwnValkey
 ) -> None:
-    async with made(REDIS_URL="") as fl:
+    async with new_fairlead(REDIS_URL="") as fl:
         await connect(fl, **ONE_SLOT)
         await call(fl, api="graphql", wait_s=5)  # for the rate; the slot is there
     assert len(await rows(database, "SELECT prefix FROM gate_first_use")) == 1
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl, **ONE_SLOT)
         assert await refused_for(fl) == "recovery"
 
 
 async def test_without_an_answer_of_the_database_the_gate_does_not_begin(
-    made: Callable[..., Fairlead], database: Database, monkeypatch: pytest.MonkeyPatch
+    new_fairlead: Callable[..., Fairlead], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with made() as fl:
+    async with new_fairlead() as fl:
         await connect(fl, **ONE_SLOT)
 
         async def away(prefix: str) -> bool:

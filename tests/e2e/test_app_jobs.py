@@ -72,18 +72,18 @@ async def at_work(fl: Fairlead) -> AsyncIterator[Fairlead]:
 
 async def test_a_unique_job_is_enqueued_while_its_key_runs(fl: Fairlead, database: Database) -> None:
     """The second one sees what the first one read too early; unless its caller chose otherwise."""
-    stock, began, go_on = {"sku": 1}, asyncio.Event(), asyncio.Event()
+    stock, started, go_on = {"sku": 1}, asyncio.Event(), asyncio.Event()
 
     @fl.job(queue="stock")
     async def publish(ctx: JobContext) -> int:
         read = stock["sku"]
-        began.set()
+        started.set()
         await go_on.wait()
         return read
 
     async with at_work(fl):
         first = await publish.enqueue(tenant="acme", unique_key="sku")
-        await began.wait()
+        await started.wait()
         stock["sku"] = 2
         second = await publish.enqueue(tenant="acme", unique_key="sku")
         third = await asyncio.to_thread(fl.sync.enqueue, publish, tenant="acme", unique_key="sku")
@@ -110,16 +110,16 @@ async def test_a_unique_job_is_enqueued_while_its_key_runs(fl: Fairlead, databas
 
 
 async def kinds(database: Database) -> list[str]:
-    found = await rows(database, "SELECT kind FROM job WHERE tenant_id <> 'fairlead' ORDER BY kind")
-    return [row["kind"] for row in found]
+    jobs_found = await rows(database, "SELECT kind FROM job WHERE tenant_id <> 'fairlead' ORDER BY kind")
+    return [row["kind"] for row in jobs_found]
 
 
 async def test_a_job_is_declared_stored_run_and_waited_for(fl: Fairlead) -> None:
     threads = []
 
     @fl.job
-    async def add(ctx: JobContext, one: int, other: int = 1) -> int:
-        return one + other
+    async def add(ctx: JobContext, first: int, other: int = 1) -> int:
+        return first + other
 
     @fl.job
     def plain(ctx: JobContext, word: str) -> str:
@@ -164,23 +164,23 @@ async def test_inside_a_transaction_it_is_there_with_the_commit(
     fl: Fairlead, database: Database, database_settings: DatabaseSettings
 ) -> None:
     @fl.job
-    async def kept(ctx: JobContext, number: int) -> int:
+    async def keep_result(ctx: JobContext, number: int) -> int:
         return number
 
     theirs = await asyncpg.connect(database_settings.dsn)
     transaction = theirs.transaction()
     await transaction.start()
-    await kept.enqueue(1, tenant="acme", transaction=theirs)  # it needs the settings alone
+    await keep_result.enqueue(1, tenant="acme", transaction=theirs)  # it needs the settings alone
     await transaction.rollback()
     async with at_work(fl):
         async with theirs.transaction():
-            first = await kept.enqueue(2, tenant="acme", transaction=theirs)
-            second = await kept.for_tenant("acme", transaction=theirs).enqueue(3)
-            (third,) = await fl.enqueue_many([kept.for_tenant("acme").request(4)], transaction=theirs)
+            first = await keep_result.enqueue(2, tenant="acme", transaction=theirs)
+            second = await keep_result.for_tenant("acme", transaction=theirs).enqueue(3)
+            (third,) = await fl.enqueue_many([keep_result.for_tenant("acme").request(4)], transaction=theirs)
             assert await kinds(database) == []
         async with await psycopg.AsyncConnection.connect(database_settings.dsn) as other:
             fourth = await fl.enqueue("kept", {"number": 5}, tenant="acme", transaction=other)
-        results = [await fl.result(each, timeout_s=20) for each in (first, second, third, fourth)]
+        results = [await fl.result(job, timeout_s=20) for job in (first, second, third, fourth)]
         assert results == [2, 3, 4, 5]
     await theirs.close()
 
@@ -195,11 +195,11 @@ async def test_schedules_are_stored_at_start(fl: Fairlead, database: Database) -
     fl.schedule("nightly", "0 3 * * *", beat, timezone="Europe/Madrid", tenant="acme", paused=True)
     async with at_work(fl):
         await fired.wait()
-    found = await rows(
+    jobs_found = await rows(
         database,
         "SELECT name, kind, timezone, tenant_id, paused FROM schedule WHERE kind = 'beat' ORDER BY name",
     )
-    assert [tuple(row.values()) for row in found] == [
+    assert [tuple(row.values()) for row in jobs_found] == [
         ("nightly", "beat", "Europe/Madrid", "acme", True),
         ("often", "beat", "UTC", "fairlead", False),
     ]
@@ -234,18 +234,18 @@ async def test_blocking_code_enqueues_and_waits(
         return 2 * number
 
     def plain_code() -> list[object]:
-        one = fl.sync.enqueue(double, {"number": 1}, tenant="acme")
+        first = fl.sync.enqueue(double, {"number": 1}, tenant="acme")
         two, three = fl.sync.enqueue_many(
             [double.for_tenant("acme").request(number=2), JobRequest("double", {"number": 3}, tenant="acme")]
         )
         with psycopg.connect(database_settings.dsn) as theirs:
             four = fl.sync.enqueue("double", {"number": 4}, tenant="acme", transaction=theirs)
-        found = [fl.sync.result(each, timeout_s=20) for each in (one, two, three, four)]
+        results = [fl.sync.result(job, timeout_s=20) for job in (first, two, three, four)]
         fl.sync.close()
         fl.sync.close()
         with fl.sync as again:  # a later call opens it anew
-            found.append(again.result(one))
-        return found
+            results.append(again.result(first))
+        return results
 
     async with at_work(fl):
         assert await asyncio.to_thread(plain_code) == [2, 4, 6, 8, 2]
@@ -256,11 +256,11 @@ def test_with_a_transaction_nothing_of_ours_is_opened(
     fl: Fairlead, database_settings: DatabaseSettings
 ) -> None:
     """So a web process that only enqueues needs no master key, no thread and no connection of its own."""
-    before = threading.active_count()
+    threads_before = threading.active_count()
     with psycopg.connect(database_settings.dsn) as theirs:
         assert fl.sync.enqueue("k", tenant="acme", transaction=theirs)
         theirs.rollback()
-    assert threading.active_count() == before
+    assert threading.active_count() == threads_before
 
 
 FORKS = """

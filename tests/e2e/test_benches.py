@@ -34,9 +34,9 @@ async def bench(*words: str) -> dict[str, dict[str, Any]]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    told, errors = await process.communicate()
+    output, errors = await process.communicate()
     assert process.returncode in (0, 1), errors.decode()  # 1: a goal is missed, as it may be in this size
-    rows = [json.loads(line) for line in told.splitlines()]
+    rows = [json.loads(line) for line in output.splitlines()]
     assert rows, errors.decode()
     return {row["bench"]: row for row in rows}
 
@@ -65,7 +65,7 @@ async def test_a_peer_works(name: str, servers: Endpoints) -> None:
     module = f"bench.peers.{name}"
     url = await fresh_database(servers.database_url)
     try:
-        made = await ask(module, "prepare", url, 60.0)
+        prepared = await ask(module, "prepare", url, 60.0)
         stored = await ask(module, "enqueue", url, 60.0, singles=5, bulk=50)
         done = await ask(module, "drain", url, 60.0, jobs=5 + 50 + 2 * WARM_UP, for_s=30.0)
     except SkippedError as reason:
@@ -73,7 +73,7 @@ async def test_a_peer_works(name: str, servers: Endpoints) -> None:
         pytest.skip(str(reason))
     finally:
         await drop_database(servers.database_url, url)
-    assert made["version"]
+    assert prepared["version"]
     assert min(stored.values()) > 0
     assert done["jobs"] == 5 + 50 + 2 * WARM_UP
 
@@ -142,15 +142,15 @@ async def test_a_peer_of_the_gate_works(module: str, options: dict[str, str], se
     size = {"tasks": 4, "keys": 3, "warm_s": 0.02, "for_s": 0.05}
     url = f"{servers.redis_url}?db={PEERS_DB}"
     try:
-        told = await ask(f"bench.peers.{module}", "rate", url, 60.0, program=PROGRAM, **size, **options)
+        rate = await ask(f"bench.peers.{module}", "rate", url, 60.0, program=PROGRAM, **size, **options)
     except SkippedError as reason:
         assert options.get("client") == "coredis"  # the others are in the lock
         pytest.skip(str(reason))
     finally:
         async with connected(url) as client:
             await client.flushdb()
-    assert told["version"]
-    assert told["per_s"] > 0
+    assert rate["version"]
+    assert rate["per_s"] > 0
 
 
 async def test_a_refusal_is_no_answer() -> None:
@@ -191,10 +191,10 @@ async def test_a_call_without_a_token_is_not_measured() -> None:
         async with aiohttp.ClientSession() as session, session.get(f"{api_url}/v1/orders.json") as refused:
             assert refused.status == 401
         size = {"tasks": 2, "keys": 2, "warm_s": 0.02, "for_s": 0.05}
-        told = await ask(
+        rate = await ask(
             "bench.limits.bare_aiohttp", "rate", "", 60.0, program=PROGRAM, api_url=api_url, **size
         )
-    assert told["per_s"] > 0
+    assert rate["per_s"] > 0
 
 
 async def test_handing_over() -> None:

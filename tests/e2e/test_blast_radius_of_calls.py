@@ -71,8 +71,10 @@ async def vendor(rude: bytes | None) -> AsyncIterator[RawServer]:
 
 async def connected(fairlead: Fairlead) -> None:
     for tenant in ("rude", "well"):
-        own = {"breaker_failures": 3}
-        await fairlead.connections.upsert(tenant, "stripe", api_key=f"sk_test_{tenant}", settings=own)
+        breaker_settings = {"breaker_failures": 3}
+        await fairlead.connections.upsert(
+            tenant, "stripe", api_key=f"sk_test_{tenant}", settings=breaker_settings
+        )
 
 
 @pytest.mark.parametrize("row", RESPONSES, ids=str)

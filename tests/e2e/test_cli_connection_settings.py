@@ -38,7 +38,7 @@ async def test_a_setting_is_stored_as_what_it_is_and_a_new_grant_keeps_it(cli: S
 
 
 @pytest.mark.parametrize(
-    ("setting", "exit_code", "code", "told"),
+    ("setting", "exit_code", "code", "expected"),
     [
         ("concurrency_limit=five", 2, "invalid_input", "concurrency_limit=5"),
         ("breaker_failures=0", 78, "invalid_config", "breaker_failures"),
@@ -47,12 +47,12 @@ async def test_a_setting_is_stored_as_what_it_is_and_a_new_grant_keeps_it(cli: S
     ],
 )
 async def test_a_setting_that_cannot_be_stores_nothing(
-    cli: Shell, setting: str, exit_code: int, code: str, told: str
+    cli: Shell, setting: str, exit_code: int, code: str, expected: str
 ) -> None:
     for words in (("--dry-run",), ()):
         refused = await add(cli, "--setting", setting, *words)
         assert (refused.code, refused.error["code"]) == (exit_code, code), refused.err
-        assert told in refused.err
+        assert expected in refused.err
         assert "hint" in refused.error
     assert await settings_of(cli) is None
 
@@ -71,17 +71,17 @@ async def test_cells_of_a_table_are_read_the_same_way_and_a_bad_one_stops_no_oth
 async def test_settings_are_changed_without_the_grant(cli: Shell) -> None:
     await add(cli, "--setting", "concurrency_limit=5", "--setting", "observe=true")
     change = ("connections", "set", *ACME, "--setting", "tenant_slots=9", "--unset", "observe", "--json")
-    after = {"concurrency_limit": 5, "tenant_slots": 9}
+    settings_after = {"concurrency_limit": 5, "tenant_slots": 9}
     dry = await cli(*change, "--dry-run")
-    assert (dry.code, dry.record["result"], dry.record["settings"]) == (0, "would be set", after)
+    assert (dry.code, dry.record["result"], dry.record["settings"]) == (0, "would be set", settings_after)
     assert await settings_of(cli) == {"concurrency_limit": 5, "observe": True}
     done = await cli(*change)
-    assert (done.code, done.record["result"], done.record["settings"]) == (0, "set", after)
-    assert await settings_of(cli) == after
+    assert (done.code, done.record["result"], done.record["settings"]) == (0, "set", settings_after)
+    assert await settings_of(cli) == settings_after
     shown = await cli("connections", "show", *ACME, "--json")
     assert shown.record["generation"] == 1, "the grant is as it was"
 
-    for words, exit_code, told in (
+    for words, exit_code, expected in (
         ((), 2, "--setting NAME=VALUE"),
         (("--unset", "observe"), 2, "it has: concurrency_limit, tenant_slots"),
         (("--setting", "breaker_failures=0"), 78, "breaker_failures"),
@@ -92,8 +92,8 @@ async def test_settings_are_changed_without_the_grant(cli: Shell) -> None:
         (("--setting", 'hosts=["*.com"]'), 78, "hosts"),
     ):
         refused = await cli("connections", "set", *ACME, "--json", *words)
-        assert (refused.code, told in refused.err) == (exit_code, True), refused.err
-    assert await settings_of(cli) == after
+        assert (refused.code, expected in refused.err) == (exit_code, True), refused.err
+    assert await settings_of(cli) == settings_after
 
 
 async def test_settings_of_calls_are_told_with_their_level_and_a_limit_that_one_process_cannot_hold(

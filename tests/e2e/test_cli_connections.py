@@ -92,9 +92,9 @@ async def test_the_life_of_a_connection(cli: Shell, issuer: Issuer) -> None:
     now = issuer.grant("mercadolibre", "acme")
     cli.canaries |= {now.refresh_token, now.access_token}
 
-    tried = await cli("providers", "try", "mercadolibre", "--connection", "acme", "--send", "--json")
-    assert tried.record["form"]["refresh_token"] == "***"
-    assert tried.record["sent"] | {"expires_in_s": 0} == {
+    trial = await cli("providers", "try", "mercadolibre", "--connection", "acme", "--send", "--json")
+    assert trial.record["form"]["refresh_token"] == "***"
+    assert trial.record["sent"] | {"expires_in_s": 0} == {
         "state": "active",
         "generation_before": 2,
         "generation": 3,
@@ -109,8 +109,8 @@ async def test_the_life_of_a_connection(cli: Shell, issuer: Issuer) -> None:
 
     revoked = await cli("connections", "revoke", *ACME, "--json")
     assert (revoked.record["result"], revoked.record["at_provider"]) == ("revoked", "confirmed")
-    gone = await cli("connections", "test", *ACME)
-    assert (gone.code, gone.err.splitlines()[1].startswith("hint: ")) == (1, True)
+    refused_test = await cli("connections", "test", *ACME)
+    assert (refused_test.code, refused_test.err.splitlines()[1].startswith("hint: ")) == (1, True)
 
     removed = await cli("connections", "remove", *ACME, "--json")
     assert removed.record["result"] == "removed"
@@ -231,10 +231,10 @@ async def test_import_isolates_each_row_and_export_gives_back(cli: Shell, issuer
     assert (saved.record["connections"], saved.record["with_secrets"]) == (3, True)
     file = cli.folder / "out.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    held = {row["tenant"]: row["refresh_token"] for row in map(json.loads, file.read_text().splitlines())}
-    assert held["d"] == of_d["refresh_token"]
-    kept = await cli("connections", "export", "--with-secrets", "--output", "out.json")
-    assert kept.code == 2
+    tokens = {row["tenant"]: row["refresh_token"] for row in map(json.loads, file.read_text().splitlines())}
+    assert tokens["d"] == of_d["refresh_token"]
+    export = await cli("connections", "export", "--with-secrets", "--output", "out.json")
+    assert export.code == 2
 
     back = await cli("connections", "import", "out.json", "--replace", "--json")
     assert (back.code, {row["result"] for row in back.rows}) == (0, {"replaced"})
@@ -256,11 +256,11 @@ async def test_export_tells_of_a_connection_that_cannot_be_relied_on_and_goes_on
     elsewhere = """UPDATE connection SET settings = '{"hosts": ["evil.example"]}' WHERE tenant_id = $1"""
     await run(database, elsewhere, "a")
     done = await cli("connections", "export", "--with-secrets", "--output", "some.json", "--json")
-    failed, told = done.rows
+    failed, result = done.rows
     assert (done.code, failed["tenant"], failed["code"]) == (3, "a", "credential_unreadable")
-    assert (told["connections"], told["failed"]) == (1, 1)
-    kept = [json.loads(line) for line in (cli.folder / "some.json").read_text().splitlines()]
-    assert [row["tenant"] for row in kept] == ["b"]
+    assert (result["connections"], result["failed"]) == (1, 1)
+    records = [json.loads(line) for line in (cli.folder / "some.json").read_text().splitlines()]
+    assert [row["tenant"] for row in records] == ["b"]
     [told_of] = await rows(database, "SELECT details FROM audit WHERE act = 'connections.exported'")
     assert json.loads(told_of["details"]) == {"count": 1}
     await run(database, elsewhere, "b")

@@ -46,12 +46,12 @@ async def test_redrive_by_filter_capped_and_spread(shell: Shell, database: Datab
     for arguments in ((), (young, "--code", "http_503"), ("--category", "nosuch"), ("--older-than", "soon")):
         refused = await shell("dlq", "redrive", *arguments, "--json")
         assert (refused.code, refused.error["code"]) == (2, "invalid_input"), arguments
-    wanted = ("--code", "http_503", "--tenant", "a", "--kind", "mail", "--older-than", "1h")
-    dry = await shell("dlq", "redrive", *wanted, "--dry-run", "--json")
+    filters = ("--code", "http_503", "--tenant", "a", "--kind", "mail", "--older-than", "1h")
+    dry = await shell("dlq", "redrive", *filters, "--dry-run", "--json")
     assert [row["dead_letter_id"] for row in dry.rows] == old  # the oldest first
-    done = await shell("dlq", "redrive", *wanted, "--limit", "3", "--spread", "10m", "--json")
+    done = await shell("dlq", "redrive", *filters, "--limit", "3", "--spread", "10m", "--json")
     assert [(row["dead_letter_id"], row["result"]) for row in done.rows] == [
-        (one, "redriven") for one in old[:3]
+        (letter_id, "redriven") for letter_id in old[:3]
     ]
     waits = await rows(
         database,
@@ -65,7 +65,7 @@ async def test_redrive_by_filter_capped_and_spread(shell: Shell, database: Datab
     audit = await rows(database, "SELECT act, tenant_id, details::text FROM audit ORDER BY audit_id")
     assert [(row["act"], row["tenant_id"]) for row in audit] == [("dead_letter.redriven", "a")] * 3
     assert all('"replays": "1"' in row["details"] for row in audit)
-    rest = await shell("dlq", "redrive", *wanted, "--limit", "3", "--json")
+    rest = await shell("dlq", "redrive", *filters, "--limit", "3", "--json")
     assert [row["dead_letter_id"] for row in rest.rows] == old[3:], "what is under way is passed over"
     given_up = await shell("dlq", "abandon", old[0], "--reason", "the customer left", "--json")
     assert given_up.record["result"] == "abandoned, its replay is cancelled"
@@ -121,8 +121,8 @@ async def test_export_without_secrets(shell: Shell, database: Database) -> None:
     table = list(csv.DictReader(io.StringIO((await shell("dlq", "export", "--format", "csv")).out)))
     assert (table[0]["tenant"], table[0]["reason"]) == ("'=cmd()", 'a "quote",\nand more')
     assert json.loads(table[0]["args"])["to"] == "ada@example.com"
-    told = await shell("dlq", "export", "--tenant", "b", "--limit", "2", "-o", "dead.jsonl", "--json")
-    assert told.record == {"file": "dead.jsonl", "entries": 2}
+    export = await shell("dlq", "export", "--tenant", "b", "--limit", "2", "-o", "dead.jsonl", "--json")
+    assert export.record == {"file": "dead.jsonl", "entries": 2}
     file = shell.folder / "dead.jsonl"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [json.loads(line)["dead_letter_id"] for line in file.read_text().splitlines()] == others[:2]
@@ -132,10 +132,10 @@ async def test_export_without_secrets(shell: Shell, database: Database) -> None:
 
 
 async def test_prune_takes_closed_entries_only(shell: Shell, database: Database) -> None:
-    one, two, three = await dead(database, *(new_job("mail") for _ in range(3)))
+    first, two, three = await dead(database, *(new_job("mail") for _ in range(3)))
     store = PostgresDeadLetterStore(database)
     close = {"status": "abandoned", "resolution": "abandoned", "by": "x", "reason": "y"}
-    await store.resolve(UUID(one), **close)
+    await store.resolve(UUID(first), **close)
     await pass_time(database, 40 * 86_400)
     await store.resolve(UUID(two), **close)
     dry = await shell("dlq", "prune", "--dry-run", "--json")
@@ -143,8 +143,10 @@ async def test_prune_takes_closed_entries_only(shell: Shell, database: Database)
     done = await shell("dlq", "prune", "--json")
     assert (done.code, done.record) == (0, {"entries": 1, "result": "deleted"})
     assert (await shell("dlq", "prune", "--json")).record["result"] == "nothing to delete"
-    left = await rows(database, "SELECT dead_letter_id::text AS id FROM dead_letter ORDER BY dead_letter_id")
-    assert [row["id"] for row in left] == [two, three]
+    letters_left = await rows(
+        database, "SELECT dead_letter_id::text AS id FROM dead_letter ORDER BY dead_letter_id"
+    )
+    assert [row["id"] for row in letters_left] == [two, three]
     await pass_time(database, 60)
     assert (await shell("dlq", "prune", "--older-than", "30s", "--json")).record["entries"] == 1
     acts = await rows(database, "SELECT details::text FROM audit WHERE act = 'dead_letters.pruned'")
@@ -157,8 +159,8 @@ async def test_settings_rule_what_becomes_of_the_dead(shell: Shell) -> None:
     async def boom(context: object) -> None:
         raise ConnectionError("the vendor is away")
 
-    async def action_in_s(**given: str) -> float | None:
-        settings = {f"FAIRLEAD_DEAD_LETTERS__{name.upper()}": value for name, value in given.items()}
+    async def action_in_s(**filters: str) -> float | None:
+        settings = {f"FAIRLEAD_DEAD_LETTERS__{name.upper()}": value for name, value in filters.items()}
         environ = {**shell.environ, **settings, "FAIRLEAD_HOME": str(shell.folder / "home")}
         fl = Fairlead(load(environ))
         fl.job("boom")(boom)

@@ -36,18 +36,18 @@ async def test_a_connection_shows_its_limits(with_redis: Shell) -> None:
     ]
     assert record["slots"] == {"limit": None, "in_use": 0, "waiting": 0}
     assert record["queue"] == record["promotions"] == record["failures"] == []
-    told = await with_redis("gate", "status", *WHERE)
-    assert "requests" in told.out
+    status = await with_redis("gate", "status", *WHERE)
+    assert "requests" in status.out
 
 
 async def test_without_redis_there_is_the_way_out(shell: Shell) -> None:
     await connected(shell)
-    told = await shell("gate", "status", *WHERE)
-    assert told.code == 69
-    assert "REDIS_URL" in told.err
+    status = await shell("gate", "status", *WHERE)
+    assert status.code == 69
+    assert "REDIS_URL" in status.err
 
 
 async def test_a_connection_that_is_not_there(with_redis: Shell) -> None:
-    told = await with_redis("gate", "status", *WHERE)
-    assert told.code == 1
-    assert "connections add" in told.err
+    status = await with_redis("gate", "status", *WHERE)
+    assert status.code == 1
+    assert "connections add" in status.err

@@ -75,9 +75,9 @@ async def heeded(check: Callable[[], Any]) -> None:
 
 async def done(shell: Shell, *arguments: str) -> Any:
     """The record of a command that went well."""
-    told = await shell("gate", *arguments, "--json")
-    assert told.code == 0, told.err
-    return told.record
+    done = await shell("gate", *arguments, "--json")
+    assert done.code == 0, done.err
+    return done.record
 
 
 def test_every_process_looks_often_enough_for_two_seconds() -> None:
@@ -89,8 +89,8 @@ async def test_isolated_tenant_is_refused_in_a_running_app(with_redis: Shell, da
         for tenant in ("acme", "beta"):
             await connect(fl, tenant)
             assert await refusal(fl, tenant) is None
-        tried = await done(with_redis, "isolate", *ACME, *WHY, "--dry-run")
-        assert tried["result"] == "would be isolated"
+        trial = await done(with_redis, "isolate", *ACME, *WHY, "--dry-run")
+        assert trial["result"] == "would be isolated"
         assert (await with_redis("gate", "overrides", "--json")).rows == []
         assert (await done(with_redis, "isolate", *ACME, *WHY))["result"] == "isolated"
         await heeded(lambda: _is(refusal(fl), "isolated"))
@@ -114,26 +114,26 @@ async def test_isolated_tenant_is_refused_in_a_running_app(with_redis: Shell, da
     assert WHY[1] in audit[0]["details"]
 
 
-async def _is(asked: Any, wanted: object) -> bool:
-    return await asked == wanted
+async def _is(call: Any, expected: object) -> bool:
+    return await call == expected
 
 
 async def test_jobs_keep_their_place_until_a_reset_lets_them_run(
     with_redis: Shell, database: Database
 ) -> None:
     fl = app(with_redis)
-    began: list[int] = []
+    starts: list[int] = []
     refused, ended = asyncio.Event(), asyncio.Event()
 
     @fl.job(kind="orders.sync")
     async def sync(ctx: JobContext, number: int) -> None:
         try:
             async with fl.admission(ctx.tenant, "stripe"):
-                began.append(number)
+                starts.append(number)
         except LimitExceededError:
             refused.set()
             raise
-        if len(began) == 5:
+        if len(starts) == 5:
             ended.set()
 
     async with fl:
@@ -145,17 +145,17 @@ async def test_jobs_keep_their_place_until_a_reset_lets_them_run(
         async with asyncio.timeout(60):
             await refused.wait()
             await heeded(lambda: rows(database, "SELECT FROM pause WHERE scope = 'rate'"))
-            assert began == []
+            assert starts == []
             lifted = await done(with_redis, "breaker", "reset", *ACME)
             assert lifted["groups_due"] == 1, "nobody waits for the 30 s of the refusal"
             await ended.wait()
         fl.stop()
         await running
-    assert sorted(began) == list(range(5))
-    found = await rows(
+    assert sorted(starts) == list(range(5))
+    jobs_found = await rows(
         database, "SELECT state, attempt, failures::text AS failures FROM job WHERE kind = 'orders.sync'"
     )
-    assert {(row["state"], row["attempt"], row["failures"]) for row in found} == {("completed", 1, "[]")}
+    assert {(row["state"], row["attempt"], row["failures"]) for row in jobs_found} == {("completed", 1, "[]")}
 
 
 async def test_waiting_call_is_refused_once_its_calls_are_stopped(with_redis: Shell) -> None:
@@ -218,10 +218,10 @@ async def test_disabled_nothing_is_limited_and_enabled_again_it_is(with_redis: S
         assert (await done(with_redis, "disable", "--all", *WHY))["result"] == "disabled"
         await heeded(lambda: _is(refusal(fl), None))
         assert [await refusal(fl) for _ in range(5)] == [None] * 5
-        tried = await done(with_redis, "enable", "--all", "--gradual", "--dry-run")
-        assert tried["result"] == "would be enabled step by step"
-        begun = await done(with_redis, "enable", "--all", "--gradual", "--step", "1h")
-        assert begun["result"] == "enabled step by step"
+        trial = await done(with_redis, "enable", "--all", "--gradual", "--dry-run")
+        assert trial["result"] == "would be enabled step by step"
+        started = await done(with_redis, "enable", "--all", "--gradual", "--step", "1h")
+        assert started["result"] == "enabled step by step"
         (shown,) = (await with_redis("gate", "overrides", "--json")).rows
         assert (shown["act"], shown["on_again"]) == ("disabled", 0.1)
         again = await done(with_redis, "enable", "--all", "--gradual")
@@ -254,11 +254,11 @@ async def test_an_open_breaker_is_closed_by_hand(with_redis: Shell) -> None:
             async with fl.admission("acme", "stripe", wait_s=5) as admission:
                 admission.record_response(RawResponse(503, {}, b""))
         assert await refusal(fl) == "breaker"
-        tried = await done(with_redis, "breaker", "reset", *ACME, "--dry-run")
-        assert [one["was"] for one in tried["breakers"]] == ["open"]
+        trial = await done(with_redis, "breaker", "reset", *ACME, "--dry-run")
+        assert [breaker["was"] for breaker in trial["breakers"]] == ["open"]
         assert await refusal(fl) == "breaker"
         closed = await done(with_redis, "breaker", "reset", *ACME)
-        assert [one["was"] for one in closed["breakers"]] == ["open"]
+        assert [breaker["was"] for breaker in closed["breakers"]] == ["open"]
         assert await refusal(fl) is None
 
 
@@ -271,33 +271,34 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
         call_admitter = fl.runtime.gate.call_admitter
         for host in ("api.stripe.com", "files.stripe.com"):
             for _ in range(10):
-                wish = CallRequest(ConnectionKey("acme", "stripe"), host=host, wait_s=5)
-                async with call_admitter.enter(wish) as admission:
+                request = CallRequest(ConnectionKey("acme", "stripe"), host=host, wait_s=5)
+                async with call_admitter.enter(request) as admission:
                     admission.record_response(RawResponse(500, {}, b""))
         await fl.enqueue("sync", tenant="acme", provider="stripe")
         await fl.runtime.lanes.hold("acme", "stripe/default", 60.0, reason="the breaker is open")
-        seen = await with_redis("status", "--json")
-        assert seen.code == 4
-        stopped = seen.record["breakers"]
-        assert [(one["times_opened"], one["lanes_held"]) for one in stopped] == [(1, 1), (1, 1)]
+        status = await with_redis("status", "--json")
+        assert status.code == 4
+        stopped = status.record["breakers"]
+        assert [(breaker["times_opened"], breaker["lanes_held"]) for breaker in stopped] == [(1, 1), (1, 1)]
         assert all(
-            0 <= one["last_failure_ago_s"] < 60 and one["last_failure"] == "http_500" for one in stopped
+            0 <= breaker["last_failure_ago_s"] < 60 and breaker["last_failure"] == "http_500"
+            for breaker in stopped
         )
-        assert [(one["tenant"], one["host"], one["mode"]) for one in stopped] == [
+        assert [(breaker["tenant"], breaker["host"], breaker["mode"]) for breaker in stopped] == [
             ("acme", "api.stripe.com", "open"),
             ("acme", "files.stripe.com", "open"),
         ]
-        assert any("files.stripe.com are stopped" in problem for problem in seen.record["problems"])
+        assert any("files.stripe.com are stopped" in problem for problem in status.record["problems"])
         shown = await done(with_redis, "status", *ACME)
         assert shown["breaker"] == {"mode": "open"}
-        assert [one["host"] for one in shown["breakers"]] == ["api.stripe.com", "files.stripe.com"]
-        assert {one["host"] for one in shown["failures"]} == {"api.stripe.com", "files.stripe.com"}
+        assert [breaker["host"] for breaker in shown["breakers"]] == ["api.stripe.com", "files.stripe.com"]
+        assert {failure["host"] for failure in shown["failures"]} == {"api.stripe.com", "files.stripe.com"}
         assert (await done(with_redis, "status", "-t", "beta", "-p", "stripe"))["breakers"] == []
-        one = await with_redis("gate", "breaker", "reset", *ACME, "--host", "nosuch.example", "--json")
-        assert (one.code, one.record["result"]) == (0, "nothing to reset")
-        assert "no breaker is open for the host 'nosuch.example'" in one.err
+        reset = await with_redis("gate", "breaker", "reset", *ACME, "--host", "nosuch.example", "--json")
+        assert (reset.code, reset.record["result"]) == (0, "nothing to reset")
+        assert "no breaker is open for the host 'nosuch.example'" in reset.err
         closed = await done(with_redis, "breaker", "reset", "-p", "stripe")
-        assert [(each["host"], each["was"]) for each in closed["breakers"]] == [
+        assert [(breaker["host"], breaker["was"]) for breaker in closed["breakers"]] == [
             ("api.stripe.com", "open"),
             ("files.stripe.com", "open"),
         ]
@@ -323,8 +324,8 @@ async def test_waiting_call_is_promoted_and_all_is_cleared(with_redis: Shell, da
                 group.create_task(wait(number))
                 await heeded(lambda count=number + 1: _waits(with_redis, count))
             last = (await done(with_redis, "status", *ACME))["waiters"][-1]["lease"]
-            tried = await done(with_redis, "promote", last, *ACME, "--dry-run")
-            assert tried["result"] == "would be promoted"
+            trial = await done(with_redis, "promote", last, *ACME, "--dry-run")
+            assert trial["result"] == "would be promoted"
             assert (await done(with_redis, "promote", last, *ACME))["result"] == "promoted"
         assert order == [2, 0, 1]
         assert (await with_redis("gate", "promote", last, *ACME)).code == 1
@@ -358,9 +359,9 @@ async def _waits(shell: Shell, count: int) -> bool:
     ],
 )
 async def test_ambiguous_command_changes_nothing(bare: Shell, arguments: tuple[str, ...], words: str) -> None:
-    told = await bare("gate", *arguments)
-    assert (told.code, told.out) == (2, "")
-    assert words in told.err
+    done = await bare("gate", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
 
 
 async def test_unknown_connection_or_provider_is_named_in_the_error(with_redis: Shell) -> None:
@@ -376,8 +377,8 @@ async def test_without_redis_switches_hold_and_the_rest_tells_the_way_out(shell:
     assert (await done(shell, "isolate", "--all", *WHY))["result"] == "isolated"
     assert (await done(shell, "breaker", "reset", "--all"))["isolation"] == "lifted"
     for arguments in (("clear", "--yes"), ("clear", "--dry-run"), ("breaker", "reset", "--all")):
-        told = await shell("gate", *arguments)
-        assert (told.code, "REDIS_URL" in told.err) == (69, True)
+        outcome = await shell("gate", *arguments)
+        assert (outcome.code, "REDIS_URL" in outcome.err) == (69, True)
     assert (
         "each process has breakers of its own" in (await shell("status", "--json")).record["breakers_unseen"]
     )

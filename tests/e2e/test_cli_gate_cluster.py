@@ -73,9 +73,9 @@ async def connect(fl: Fairlead, **settings: Any) -> None:
 
 async def done(shell: Shell, *arguments: str) -> Any:
     """The record of a command that went well."""
-    told = await shell("gate", *arguments, "--json")
-    assert told.code == 0, told.err
-    return told.record
+    done = await shell("gate", *arguments, "--json")
+    assert done.code == 0, done.err
+    return done.record
 
 
 async def refusal(fl: Fairlead) -> str | None:
@@ -88,12 +88,12 @@ async def refusal(fl: Fairlead) -> str | None:
 
 
 async def test_doctor_checks_every_primary(clustered: Shell) -> None:
-    told = await clustered("gate", "doctor", "--json")
-    assert told.code == 0, told.out
-    found = {row["check"]: row for row in told.rows}
-    assert found["role"]["detail"] == "cluster, 3 primaries, state ok"
+    doctor = await clustered("gate", "doctor", "--json")
+    assert doctor.code == 0, doctor.out
+    rows_by_check = {row["check"]: row for row in doctor.rows}
+    assert rows_by_check["role"]["detail"] == "cluster, 3 primaries, state ok"
     for name in ("version", "role", "eviction", "script", "scripts", "prefix"):
-        assert found[name]["status"] == "ok", found[name]
+        assert rows_by_check[name]["status"] == "ok", rows_by_check[name]
     async with RedisCluster.from_url(clustered.environ["REDIS_URL"]) as client:
         assert [key async for key in client.scan_iter("*-doctor-*")] == []
 
@@ -108,12 +108,12 @@ async def test_a_breaker_is_seen_and_closed(clustered: Shell) -> None:
         shown = await done(clustered, "status", *ACME)
         assert (shown["breaker"]["mode"], len(shown["failures"])) == ("open", 10)
         stopped = (await clustered("status", "--json")).record["breakers"]
-        assert [(one["tenant"], one["mode"]) for one in stopped] == [("acme", "open")]
-        tried = await done(clustered, "breaker", "reset", *ACME, "--dry-run")
-        assert [one["was"] for one in tried["breakers"]] == ["open"]
+        assert [(breaker["tenant"], breaker["mode"]) for breaker in stopped] == [("acme", "open")]
+        trial = await done(clustered, "breaker", "reset", *ACME, "--dry-run")
+        assert [breaker["was"] for breaker in trial["breakers"]] == ["open"]
         assert await refusal(fl) == "breaker"
         closed = await done(clustered, "breaker", "reset", *ACME)
-        assert [one["was"] for one in closed["breakers"]] == ["open"]
+        assert [breaker["was"] for breaker in closed["breakers"]] == ["open"]
         assert await refusal(fl) is None
 
 
@@ -158,14 +158,14 @@ async def test_memory_orphans_and_the_hourly_look(clustered: Shell) -> None:
     for number in (1, 2):
         ask = AdmitRequest(PLAN, holder=Holder(number, DEAD, "acme", ""))
         assert isinstance(await gate.admit(ask), Admitted)
-    told = await done(clustered, "memory")
-    kinds = {use["kind"]: use["keys"] for use in told["kinds"]}
+    memory = await done(clustered, "memory")
+    kinds = {use["kind"]: use["keys"] for use in memory["kinds"]}
     assert kinds == {"cells": 1, "leases": 1, "marker": 4}, "of the domain, and of three servers"
-    assert told["complete"] is True
+    assert memory["complete"] is True
     listed = (await clustered("gate", "orphans", "--json")).rows
     assert [row["tenant"] for row in listed] == ["acme"] * 2
-    given = await clustered("gate", "orphans", "--recover", "--watch", "0.05s", "--yes", "--json")
-    assert [row["result"] for row in given.rows] == ["given back"] * 2, given.err
+    recovery = await clustered("gate", "orphans", "--recover", "--watch", "0.05s", "--yes", "--json")
+    assert [row["result"] for row in recovery.rows] == ["given back"] * 2, recovery.err
     told_of: list[Any] = []
     async with app(clustered) as fl:
         assert fl.runtime.gate.keys is not None

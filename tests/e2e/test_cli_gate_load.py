@@ -40,21 +40,21 @@ async def test_a_load_is_limited_shown_and_gone(bare: Shell, servers: Endpoints)
         await client.set(f"{prefix}{LAYOUT}:of-somebody", "kept", ex=60)
         done = await bare("gate", "simulate-load", *SMALL, "--wait-ms", "100", "--json")
         assert done.code == 0, done.err
-        left = [key async for key in client.scan_iter(f"{prefix}*")]
-        assert left == [f"{prefix}{LAYOUT}:of-somebody"]
+        keys_left = [key async for key in client.scan_iter(f"{prefix}*")]
+        assert keys_left == [f"{prefix}{LAYOUT}:of-somebody"]
     finally:
         await client.delete(f"{prefix}{LAYOUT}:of-somebody")
         await client.aclose()
-    told = json.loads(done.out)
-    summary = told["summary"]
+    report = json.loads(done.out)
+    summary = report["summary"]
     assert summary["limit_held"] is True
     assert summary["offered"] == summary["admitted"] + summary["refused"]
     assert summary["upstream"]["arrived"] == summary["admitted"] > 0
     assert summary["refused_by"].keys() <= {"rate", "slot"}
     assert summary["refused"] > 0, "twice and more of what is allowed was offered"
     assert summary["admitted_without_redis"] == summary["unavailable"] == 0
-    assert sum(one["admitted_per_s"] for one in told["series"]) > 0
-    assert min(one["level"] for one in told["series"]) < 5
+    assert sum(second["admitted_per_s"] for second in report["series"]) > 0
+    assert min(second["level"] for second in report["series"]) < 5
 
 
 @pytest.mark.slow

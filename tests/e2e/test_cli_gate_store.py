@@ -32,9 +32,9 @@ async def gate(shell: Shell, servers: Endpoints) -> AsyncIterator[RedisGate]:
     prefix = f"cli-{token_hex(6)}"
     shell.environ |= {"REDIS_URL": servers.redis_url, "FAIRLEAD_REDIS__PREFIX": prefix}
     url, keys = Secret(servers.redis_url), Keyspace(prefix)
-    made = RedisGate(url, clock=SystemClock(), process=DEAD, keys=keys, new=True)
-    yield made
-    await made.close()
+    gate = RedisGate(url, clock=SystemClock(), process=DEAD, keys=keys, new=True)
+    yield gate
+    await gate.close()
     await RedisKeys(url, keys).clear()
 
 
@@ -49,15 +49,15 @@ async def test_memory_tells_kinds_and_what_is_none_of_ours(
     prefix = shell.environ["FAIRLEAD_REDIS__PREFIX"]
     async with Redis.from_url(servers.redis_url) as client:
         await client.set(f"{prefix}{LAYOUT}:of-somebody", "x")
-    told = (await shell("gate", "memory", "--json")).record
-    kinds = {use["kind"]: use for use in told["kinds"]}
+    memory = (await shell("gate", "memory", "--json")).record
+    kinds = {use["kind"]: use for use in memory["kinds"]}
     assert {name: use["keys"] for name, use in kinds.items()} == {
         "cells": 1, "leases": 1, "marker": 1, "unknown": 1,
     }  # fmt: skip
-    assert told["no_ttl"] == [f"{prefix}{LAYOUT}:of-somebody"]
-    assert told["keys"] == 4
-    assert 0 < told["size_bytes"] < told["used_bytes"]
-    assert told["complete"] is True
+    assert memory["no_ttl"] == [f"{prefix}{LAYOUT}:of-somebody"]
+    assert memory["keys"] == 4
+    assert 0 < memory["size_bytes"] < memory["used_bytes"]
+    assert memory["complete"] is True
     shown = await shell("gate", "memory")
     assert shown.code == 0
     assert "unknown" in shown.out
@@ -72,8 +72,8 @@ async def test_orphans_are_listed_tried_and_given_back(
     assert [(row["tenant"], row["process"], row["why"], row["result"]) for row in listed] == [
         ("acme", DEAD, "its process is gone", None)
     ] * 2
-    tried = await shell("gate", "orphans", "--recover", "--dry-run", "--watch", "0.05s", "--json")
-    assert {row["result"] for row in tried.rows} == {"would be given back"}
+    trial = await shell("gate", "orphans", "--recover", "--dry-run", "--watch", "0.05s", "--json")
+    assert {row["result"] for row in trial.rows} == {"would be given back"}
     assert len((await shell("gate", "orphans", "--json")).rows) == 2, "a trial changes nothing"
     done = await shell("gate", "orphans", "--recover", "--watch", "0.05s", "--yes", "--json")
     assert [row["result"] for row in done.rows] == ["given back"] * 2, done.err
@@ -89,11 +89,11 @@ async def test_doctor_finds_a_sound_server_sound_and_leaves_nothing(
 ) -> None:
     done = await shell("gate", "doctor", "--json")
     assert done.code == 0, done.out
-    found = {row["check"]: row for row in done.rows}
+    rows_by_check = {row["check"]: row for row in done.rows}
     names = "version role eviction persistence memory ping script scripts clock prefix"
-    assert list(found) == names.split()
+    assert list(rows_by_check) == names.split()
     for name in ("version", "role", "eviction", "persistence", "scripts", "prefix"):
-        assert found[name]["status"] == "ok", found[name]
+        assert rows_by_check[name]["status"] == "ok", rows_by_check[name]
     async with Redis.from_url(servers.redis_url, decode_responses=True) as client:
         assert [key async for key in client.scan_iter("*-doctor-*")] == []
 
@@ -102,11 +102,11 @@ async def test_doctor_finds_what_is_wrong(shell: Shell) -> None:
     with own_valkey({"maxmemory-policy": "allkeys-lru"}) as evicting:
         shell.environ["REDIS_URL"] = evicting.url
         done = await shell("gate", "doctor", "--json")
-    found = {row["check"]: row for row in done.rows}
+    rows_by_check = {row["check"]: row for row in done.rows}
     assert done.code == 4
-    assert (found["eviction"]["status"], found["persistence"]["status"]) == ("fail", "warn")
-    assert found["script"]["status"] == "fail", "the gate itself refuses it"
-    assert "everysec" in found["persistence"]["hint"]
+    assert (rows_by_check["eviction"]["status"], rows_by_check["persistence"]["status"]) == ("fail", "warn")
+    assert rows_by_check["script"]["status"] == "fail", "the gate itself refuses it"
+    assert "everysec" in rows_by_check["persistence"]["hint"]
 
 
 async def test_doctor_without_a_redis_that_answers(shell: Shell) -> None:
@@ -122,6 +122,6 @@ async def test_doctor_without_a_redis_that_answers(shell: Shell) -> None:
 
 @pytest.mark.parametrize("command", ["memory", "orphans"])
 async def test_without_redis_there_is_the_way_out(shell: Shell, command: str) -> None:
-    told = await shell("gate", command)
-    assert told.code == 69
-    assert "REDIS_URL" in told.err
+    done = await shell("gate", command)
+    assert done.code == 69
+    assert "REDIS_URL" in done.err

@@ -30,7 +30,7 @@ ANY = ClaimFilter()
 async def stored(database: Database, *jobs: NewJob) -> list[str]:
     """The ids of jobs that wait."""
     enqueued = await PostgresJobStore(database, IDS).enqueue(list(jobs))
-    return [str(each.job_id) for each in enqueued]
+    return [str(job.job_id) for job in enqueued]
 
 
 async def dead(database: Database, *jobs: NewJob, category: str, code: str) -> list[str]:
@@ -78,7 +78,7 @@ async def test_jobs_are_listed_hurried_and_cancelled(shell: Shell, database: Dat
 
 
 async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database) -> None:
-    one, two, three = await dead(
+    first, two, three = await dead(
         database,
         *(new_job("mail", tenant_id=tenant) for tenant in ("a", "a", "b")),
         category="permanent_request",
@@ -88,7 +88,7 @@ async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database
         database, new_job("sync", tenant_id="b"), category="transient_server", code="http_503"
     )
     listed = await shell("dlq", "list", "--category", "permanent_request", "--json")
-    assert {row["dead_letter_id"] for row in listed.rows} == {one, two, three}
+    assert {row["dead_letter_id"] for row in listed.rows} == {first, two, three}
     people = await shell("dlq", "list", "--tenant", "b")
     assert (len(people.out.splitlines()), "it\\nfailed" in people.out) == (3, True)
     stats = await shell("dlq", "stats", "--by", "tenant", "--json")
@@ -108,7 +108,7 @@ async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database
     )
     assert sum(job.label in ("available", "scheduled") for job in replays) == 2
     assert (await rows(database, "SELECT replays FROM dead_letter WHERE tenant_id = 'a'"))[0]["replays"] == 1
-    twice = await shell("dlq", "redrive", one, "--json")
+    twice = await shell("dlq", "redrive", first, "--json")
     assert twice.record["result"] == "under way already"
     no_reason = await shell("dlq", "resolve", three)
     assert (no_reason.code, "--reason" in no_reason.err) == (2, True)
@@ -127,9 +127,9 @@ async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database
 async def test_status_tells_what_is_unhealthy(shell: Shell, database: Database) -> None:
     await stored(database, new_job("mail"))
     gate = PostgresEndpointGate(database)
-    for who in (1, 2):
+    for number in (1, 2):
         limits = EndpointLimits(None, 1.0)
-        ask = PermitRequest(EndpointKey("hubspot", "app"), limits, UUID(int=who), 1, "x")
+        ask = PermitRequest(EndpointKey("hubspot", "app"), limits, UUID(int=number), 1, "x")
         refused = TOKEN["rejected.permanent_config.client"]
         paused = await gate.record(ask, EndpointPermit(), refused, "invalid_client")
     assert paused is not None
@@ -138,10 +138,10 @@ async def test_status_tells_what_is_unhealthy(shell: Shell, database: Database) 
     assert (sick.code, sick.record["healthy"], len(sick.record["problems"])) == (4, False, 3)
     assert sick.record["jobs"]["available"] == 1
     assert sick.record["connections"] == {"active": 0, "unknown": 0, "needs_reauth": 0, "revoked": 0}
-    assert [(one["tenant"], one["waiting"]) for one in sick.record["tenants"]] == [("acme", 1)]
+    assert [(tenant["tenant"], tenant["waiting"]) for tenant in sick.record["tenants"]] == [("acme", 1)]
     await shell("jobs", "pause", "--tenant", "acme")
     paused = await shell("status", "--json")
-    assert [(one["scope"], one["key"], one["lanes"]) for one in paused.record["pauses"]] == [
+    assert [(pause["scope"], pause["key"], pause["lanes"]) for pause in paused.record["pauses"]] == [
         ("tenant", "acme", 1)
     ]
     shown = await shell("providers", "show", "hubspot", "--json")

@@ -39,13 +39,13 @@ PATHS = [path for path, _ in all_commands()]
 @pytest.mark.parametrize("path", PATHS, ids=" ".join)
 def test_every_command_explains_itself(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*path, "-h"]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith(f"Usage: {' '.join(('fairlead', *path))}")
-    assert not ANSI.search(told.out)
-    assert not BOXES.search(told.out)
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"Usage: {' '.join(('fairlead', *path))}")
+    assert not ANSI.search(captured.out)
+    assert not BOXES.search(captured.out)
     if len(path) > 1 or not hasattr(dict(all_commands())[path], "commands"):
         for option in ("--json", "--quiet", "--verbose", "--no-color", "--config", "--help"):
-            assert option in told.out
+            assert option in captured.out
 
 
 def test_every_command_that_destroys_can_be_tried_and_confirmed() -> None:
@@ -67,8 +67,8 @@ def test_every_command_that_destroys_can_be_tried_and_confirmed() -> None:
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    wanted = "init doctor run demo top migrate status connections providers vault jobs schedules dlq config"
-    assert set(COMMANDS) == {*wanted.split(), "tenants", "gate", "completion"}
+    commands = "init doctor run demo top migrate status connections providers vault jobs schedules dlq config"
+    assert set(COMMANDS) == {*commands.split(), "tenants", "gate", "completion"}
 
 
 def test_the_installed_command_and_the_module_are_the_same() -> None:
@@ -109,8 +109,8 @@ async def test_errors_are_words_and_a_code(
 
 
 async def test_options_of_every_command_stand_before_or_after(bare: Shell) -> None:
-    before, after = await bare("--json", "config", "show"), await bare("config", "show", "--json")
-    assert before.rows == after.rows
+    flag_first, flag_last = await bare("--json", "config", "show"), await bare("config", "show", "--json")
+    assert flag_first.rows == flag_last.rows
     quiet = await bare("init", "-q", "--dry-run")
     assert quiet.err == ""
     loud = await bare("connections", "list", "--verbose", "--json")
@@ -139,7 +139,7 @@ def _on_terminal(shell: Shell, *arguments: str, **more: str) -> str:
         stderr=terminal,
     )
     os.close(terminal)
-    seen = b""
+    received = b""
     while True:
         try:
             part = os.read(master, 1 << 16)
@@ -147,10 +147,10 @@ def _on_terminal(shell: Shell, *arguments: str, **more: str) -> str:
             break
         if not part:
             break
-        seen += part
+        received += part
     os.close(master)
     child.wait(30)
-    return seen.decode()
+    return received.decode()
 
 
 async def test_a_person_is_asked_before_something_is_destroyed(shell: Shell) -> None:
@@ -214,10 +214,10 @@ async def test_an_interrupt_ends_with_130(shell: Shell) -> None:
 async def test_completion_scripts_complete(bare: Shell, name: str) -> None:
     script = await bare("completion", name)
     assert (script.code, "_FAIRLEAD_COMPLETE" in script.out) == (0, True)
-    asked = {
+    environ = {
         "_FAIRLEAD_COMPLETE": "complete_bash",
         "COMP_WORDS": "fairlead connections re",
         "COMP_CWORD": "2",
     }
-    offered = await bare(env=asked)
+    offered = await bare(env=environ)
     assert set(re.findall(r"\w+", offered.out)) == {"refresh", "reauthorize", "revoke", "remove"}

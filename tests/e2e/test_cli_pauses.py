@@ -19,10 +19,10 @@ ANY = ClaimFilter()
 async def stored(database: Database, *jobs: NewJob) -> list[str]:
     """The ids of jobs that wait."""
     enqueued = await PostgresJobStore(database, IDS).enqueue(list(jobs))
-    return [str(each.job_id) for each in enqueued]
+    return [str(job.job_id) for job in enqueued]
 
 
-async def taken(database: Database, demand: int = 100) -> list[Job]:
+async def claim_jobs(database: Database, demand: int = 100) -> list[Job]:
     """What may begin now."""
     return await PostgresJobStore(database, IDS).claim(ANY, demand, await a_session(database))
 
@@ -30,7 +30,7 @@ async def taken(database: Database, demand: int = 100) -> list[Job]:
 async def failed_once(database: Database, job: NewJob) -> str:
     """The id of a job that failed and waits for its next attempt."""
     (job_id,) = await stored(database, job)
-    (claimed,) = await taken(database)
+    (claimed,) = await claim_jobs(database)
     failure = FailureRecord(
         "transient_server", "http_503", "it failed", ran_s=0.5, attempt=1, next_retry_s=60
     )
@@ -41,14 +41,14 @@ async def failed_once(database: Database, job: NewJob) -> str:
 
 async def test_a_pause_holds_and_lets_go(shell: Shell, database: Database) -> None:
     group = ("--group", "shopify/default", "--tenant", "acme")
-    held, free = new_job(tenant_id="acme", group_key="shopify/default"), new_job(tenant_id="b")
-    await stored(database, held, free)
+    held_job, free = new_job(tenant_id="acme", group_key="shopify/default"), new_job(tenant_id="b")
+    await stored(database, held_job, free)
     dry = await shell("jobs", "pause", *group, "--for", "1h30m", "--dry-run", "--json")
     assert (dry.record["result"], dry.record["lanes"], dry.record["for_s"]) == ("would be paused", 1, 5400.0)
     assert (await shell("jobs", "pauses", "--json")).rows == []
     paused = await shell("jobs", "pause", *group, "--for", "1h", "--reason", "vendor\x1b[31m down", "--json")
     assert (paused.code, paused.record["result"], paused.record["lanes"]) == (0, "paused", 1)
-    assert [job.job_id for job in await taken(database)] == [free.job_id]
+    assert [job.job_id for job in await claim_jobs(database)] == [free.job_id]
     listed = (await shell("jobs", "pauses", "--json")).record
     assert (listed["scope"], listed["key"], listed["tenant"]) == ("group", "shopify/default", "acme")
     assert (listed["lanes"], listed["reason"], listed["until"] is not None) == (
@@ -61,7 +61,7 @@ async def test_a_pause_holds_and_lets_go(shell: Shell, database: Database) -> No
     dry = await shell("jobs", "resume", *group, "--dry-run", "--json")
     assert dry.record["result"] == "would be resumed"
     assert (await shell("jobs", "resume", *group, "--json")).record["result"] == "resumed"
-    assert [job.job_id for job in await taken(database)] == [held.job_id]
+    assert [job.job_id for job in await claim_jobs(database)] == [held_job.job_id]
     audit = await rows(database, "SELECT act, tenant_id, details::text FROM audit ORDER BY audit_id")
     assert [(row["act"], row["tenant_id"]) for row in audit] == [
         ("jobs.paused", "acme"),
@@ -89,21 +89,33 @@ async def test_pause_takes_exactly_one_subject_and_a_readable_time(shell: Shell)
 
 async def test_explain_tells_why_and_what_happened(shell: Shell, database: Database) -> None:
     job_id = await failed_once(database, new_job("mail", tenant_id="acme"))
-    told = (await shell("jobs", "explain", job_id, "--json")).record
-    assert (told["why"], told["until"], told["state"]) == ("not_due", told["run_at"], "retryable")
-    assert [(line["attempt"], line["code"]) for line in told["attempts"]] == [(1, "http_503")]
+    explanation = (await shell("jobs", "explain", job_id, "--json")).record
+    assert (explanation["why"], explanation["until"], explanation["state"]) == (
+        "not_due",
+        explanation["run_at"],
+        "retryable",
+    )
+    assert [(line["attempt"], line["code"]) for line in explanation["attempts"]] == [(1, "http_503")]
     people = (await shell("jobs", "explain", job_id)).out
     assert "attempt 1 failed (http_503)" in people
     assert people.splitlines()[-1].split()[3:6] == ["transient_server", "http_503", "0.5s"]
     (waiting,) = await stored(database, new_job("sync", tenant_id="acme"))
     await PostgresLaneStore(database).report_kinds(["default"], ["sync"])
-    told = (await shell("jobs", "explain", waiting, "--json")).record
-    assert (told["why"], told["ahead_in_lane"], told["lanes_ahead"], told["workers"]) == ("queued", 0, 0, 1)
+    explanation = (await shell("jobs", "explain", waiting, "--json")).record
+    assert (
+        explanation["why"],
+        explanation["ahead_in_lane"],
+        explanation["lanes_ahead"],
+        explanation["workers"],
+    ) == ("queued", 0, 0, 1)
     await shell("jobs", "pause", "--kind", "sync", "--yes")
-    told = (await shell("jobs", "explain", waiting, "--json")).record
-    assert (told["why"], "fairlead jobs resume --kind sync" in told["detail"]) == ("paused", True)
+    explanation = (await shell("jobs", "explain", waiting, "--json")).record
+    assert (explanation["why"], "fairlead jobs resume --kind sync" in explanation["detail"]) == (
+        "paused",
+        True,
+    )
     await shell("jobs", "resume", "--kind", "sync")
-    (job,) = await taken(database)
+    (job,) = await claim_jobs(database)
     assert (await shell("jobs", "explain", waiting, "--json")).record["running_on"] == "h:1"
     await PostgresJobStore(database, IDS).acknowledge([Completed(job.job_id, job.lease_id)])
     assert (await shell("jobs", "explain", waiting, "--json")).record["why"] == "finished"
@@ -139,8 +151,12 @@ async def test_kind_that_no_process_knows_is_named_by_explain_status_and_doctor(
 
 async def test_explain_reports_that_no_worker_runs(shell: Shell, database: Database) -> None:
     (job_id,) = await stored(database, new_job())
-    told = (await shell("jobs", "explain", job_id, "--json")).record
-    assert (told["why"], told["workers"], "fairlead run" in told["detail"]) == ("no_worker", 0, True)
+    explanation = (await shell("jobs", "explain", job_id, "--json")).record
+    assert (explanation["why"], explanation["workers"], "fairlead run" in explanation["detail"]) == (
+        "no_worker",
+        0,
+        True,
+    )
 
 
 async def test_many_jobs_are_hurried_and_cancelled_by_filter(shell: Shell, database: Database) -> None:
@@ -156,7 +172,7 @@ async def test_many_jobs_are_hurried_and_cancelled_by_filter(shell: Shell, datab
     rest = await shell("jobs", "retry", "--tenant", "a", "--json")
     assert len(rest.rows) == 2
     assert (await shell("jobs", "retry", "--tenant", "a")).err == "no such jobs\n"
-    assert len(await taken(database, 100)) == 6
+    assert len(await claim_jobs(database, 100)) == 6
     cancelled = await shell("jobs", "cancel", "--kind", "sync", "--state", "running", "--json")
     assert {row["job_id"] for row in cancelled.rows} == {other, running}
     (waiting,) = await stored(database, new_job("sync", tenant_id="a"))

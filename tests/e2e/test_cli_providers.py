@@ -13,7 +13,7 @@ strategy = "refresh_token"
 ttl_default_s = "long"
 nonsense = 1
 """
-OWN = """
+OWN_PROVIDER = """
 name = "mine"
 title = "Mine"
 strategy = "refresh_token"
@@ -28,7 +28,7 @@ limits.calls.calls = {limit = 5, window_s = 1.0}
 
 async def test_own_profiles_count_and_are_listed(bare: Shell) -> None:
     (bare.folder / "profiles").mkdir()
-    (bare.folder / "profiles" / "mine.toml").write_text(OWN)
+    (bare.folder / "profiles" / "mine.toml").write_text(OWN_PROVIDER)
     overlay = f'overlay.extra_fields.refresh.client_secret = "{bare.secret("client")}"'
     bare.settings(f'providers_dir = "profiles"\n[providers.mine]\nclient_id = "abc"\n{overlay}\n')
     listed = await bare("providers", "list", "--json")
@@ -48,7 +48,7 @@ async def test_validate_tells_everything_wrong_at_once(bare: Shell) -> None:
     assert done.code == 78
     assert {row["path"] for row in done.rows} >= {"ttl_default_s", "nonsense"}
     assert all(row["file"].endswith("mine.toml") and row["hint"] for row in done.rows)
-    (bare.folder / "mine.toml").write_text(OWN)
+    (bare.folder / "mine.toml").write_text(OWN_PROVIDER)
     good = await bare("providers", "validate", "mine.toml")
     assert (good.code, good.out, good.err) == (0, "", "1 profile(s), nothing wrong\n")
     assert (await bare("providers", "validate")).code == 0
@@ -72,5 +72,5 @@ async def test_try_shows_the_request_and_no_secret(bare: Shell) -> None:
     assert (bad.code, "@evil" in json.dumps(bad.error)) == (2, False)
     static = await bare("providers", "try", "stripe", "--json")
     assert (static.code, static.error["code"]) == (2, "invalid_input")
-    alone = await bare("providers", "try", "shopify", "--send", "--json")
-    assert (alone.code, "--connection" in alone.error["hint"]) == (2, True)
+    without_connection = await bare("providers", "try", "shopify", "--send", "--json")
+    assert (without_connection.code, "--connection" in without_connection.error["hint"]) == (2, True)

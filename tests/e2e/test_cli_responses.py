@@ -29,14 +29,18 @@ def cli(bare: Shell) -> Shell:
 
 async def test_a_verdict_for_programs(cli: Shell) -> None:
     (cli.folder / "limit.txt").write_bytes(WIRE.encode())
-    told: Any = (await cli("config", "test-response", "limit.txt", "--provider", "stripe", "--json")).record
-    assert (told["status"], told["result"], told["category"]) == (429, "failed", "transient_rate_limit")
-    assert (told["rule"], told["step"], told["strategy"]) == ("rate_limit_errors", "status", "standard")
-    assert (told["next"], told["max_attempts"], told["hint_s"]) == ("retry", 3, 120)
-    assert (told["health"], told["scope"], told["refused_before_acting"]) == ("healthy", "connection", True)
-    assert told["delays"][0] == {"least_s": 120, "most_s": 132}
-    assert [step["place"] for step in told["steps"]][:2] == ["answer", "protocol body"]
-    assert told["steps"][-1]["seen"] == told["why"]
+    report: Any = (await cli("config", "test-response", "limit.txt", "--provider", "stripe", "--json")).record
+    assert (report["status"], report["result"], report["category"]) == (429, "failed", "transient_rate_limit")
+    assert (report["rule"], report["step"], report["strategy"]) == ("rate_limit_errors", "status", "standard")
+    assert (report["next"], report["max_attempts"], report["hint_s"]) == ("retry", 3, 120)
+    assert (report["health"], report["scope"], report["refused_before_acting"]) == (
+        "healthy",
+        "connection",
+        True,
+    )
+    assert report["delays"][0] == {"least_s": 120, "most_s": 132}
+    assert [step["place"] for step in report["steps"]][:2] == ["answer", "protocol body"]
+    assert report["steps"][-1]["seen"] == report["why"]
 
 
 async def test_a_verdict_for_people_has_the_way_to_it(cli: Shell) -> None:
@@ -49,19 +53,19 @@ async def test_a_verdict_for_people_has_the_way_to_it(cli: Shell) -> None:
 async def test_items_of_a_batch_are_told_one_by_one(cli: Shell) -> None:
     body = {"items": [{"index": 0, "status": 201}, {"index": 2, "status": 503}]}
     recorded = json.dumps({"status": 207, "body": body})
-    told: Any = (await cli("config", "test-response", "-", "--json", stdin=recorded)).record
-    assert (told["result"], told["next"]) == ("partial", "retry")
-    assert [(item["index"], item["retried"]) for item in told["failed_items"]] == [(2, True)]
+    report: Any = (await cli("config", "test-response", "-", "--json", stdin=recorded)).record
+    assert (report["result"], report["next"]) == ("partial", "retry")
+    assert [(item["index"], item["retried"]) for item in report["failed_items"]] == [(2, True)]
     assert "failed items" in (await cli("config", "test-response", "-", stdin=recorded)).out
 
 
 async def test_the_providers_scale_of_delays_counts(cli: Shell) -> None:
     recorded = '{"status": 500}'
     for provider, most_s in (("stripe", 1.0), ("mercadolibre", 1.5)):
-        told: Any = (
+        report: Any = (
             await cli("config", "test-response", "-", "-p", provider, "--json", stdin=recorded)
         ).record
-        assert told["delays"][0]["most_s"] == most_s
+        assert report["delays"][0]["most_s"] == most_s
 
 
 @pytest.mark.slow
@@ -72,10 +76,10 @@ async def test_the_rules_of_a_connection(shell: Shell) -> None:
     added = await shell("connections", "add", *acme, "--setting", rule, stdin=shell.secret("key"))
     assert added.code == 0, added.err
     command = ("config", "test-response", "-", "--json")
-    told: Any = (await shell(*command, "--connection", "acme/eu/stripe", stdin=json.dumps(BUSY))).record
-    assert (told["rule"], told["step"], told["strategy"]) == ("busy", "provider code", "constant")
-    told = (await shell(*command, "--provider", "stripe", stdin=json.dumps(BUSY))).record
-    assert told["rule"] == "status 409"
+    report: Any = (await shell(*command, "--connection", "acme/eu/stripe", stdin=json.dumps(BUSY))).record
+    assert (report["rule"], report["step"], report["strategy"]) == ("busy", "provider code", "constant")
+    report = (await shell(*command, "--provider", "stripe", stdin=json.dumps(BUSY))).record
+    assert report["rule"] == "status 409"
     nobody = await shell(*command, "--connection", "nobody/stripe", stdin=json.dumps(BUSY))
     assert (nobody.code, nobody.error["code"]) == (1, "not_found")
     wrong = json.dumps([{**RULE, "patterns": ["re:(a)\\1"]}])
@@ -85,7 +89,7 @@ async def test_the_rules_of_a_connection(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "expected"),
     [
         (("nowhere.txt",), 2, "cannot be read"),
         ((".",), 2, "cannot be read"),
@@ -97,9 +101,9 @@ async def test_the_rules_of_a_connection(shell: Shell) -> None:
     ],
 )
 async def test_malformed_response_file_is_refused_with_a_hint(
-    cli: Shell, words: tuple[str, ...], code: int, told: str
+    cli: Shell, words: tuple[str, ...], code: int, expected: str
 ) -> None:
     done = await cli("config", "test-response", *words, "--json")
     assert (done.code, done.out) == (code, "")
-    assert told in done.error["message"]
+    assert expected in done.error["message"]
     assert done.error["hint"]

@@ -55,9 +55,9 @@ async def enqueued(database: Database) -> str:
 async def test_sigterm_lets_jobs_end_and_exits_with_0(shell: Shell, database: Database) -> None:
     (shell.folder / "mine.py").write_text(APP)
     child = shell.start("run", "--app", "mine:fl", "--concurrency", "3", "--json")
-    told = await ready(child)
-    assert (told["event"], told["pid"], told["concurrency"]) == ("ready", child.pid, 3)
-    assert told["roles"] == ["worker", "scheduler"]
+    ready_line = await ready(child)
+    assert (ready_line["event"], ready_line["pid"], ready_line["concurrency"]) == ("ready", child.pid, 3)
+    assert ready_line["roles"] == ["worker", "scheduler"]
     job_id = await enqueued(database)
     await there(shell.folder / "started")
     status = await shell("status", "--json")

@@ -57,8 +57,8 @@ async def test_schedules_are_listed_and_shown(shell: Shell, database: Database) 
     assert len(shown.record["upcoming"]) == 3
     assert shown.record["next_run_at"] == shown.record["upcoming"][0]["run_at"]
     assert shown.record["upcoming"][0]["run_at"] <= shown.record["upcoming"][0]["due_at"]
-    (taken,) = shown.record["taken"]
-    assert (taken["coalesced"], taken["job_id"]) == (4, str(job.job_id))
+    (run,) = shown.record["taken"]
+    assert (run["coalesced"], run["job_id"]) == (4, str(job.job_id))
     assert "acme \\u202e" in (await shell("schedules", "show", "nightly.report")).out
     unknown = await shell("schedules", "show", "none", "--json")
     assert (unknown.code, unknown.error["code"]) == (1, "not_found")
@@ -107,18 +107,18 @@ async def test_run_makes_the_job_now_and_remove_forgets_the_schedule(
     assert dry.record == {"schedule": "nightly.report", "result": "would be run"}
     jobs = PostgresJobStore(database, IDS)
     assert await jobs.counts() == {}
-    made = await shell("schedules", "run", "nightly.report", "off", "--json")
-    assert (made.code, [row["result"] for row in made.rows]) == (0, ["enqueued"] * 2)
+    done = await shell("schedules", "run", "nightly.report", "off", "--json")
+    assert (done.code, [row["result"] for row in done.rows]) == (0, ["enqueued"] * 2)
     again = await shell("schedules", "run", "nightly.report", "off", "--json")
     assert [row["result"] for row in again.rows] == ["its last job has not ended", "enqueued"]
-    assert again.rows[0]["job_id"] == made.rows[0]["job_id"]
-    found = await jobs.search(state="available", kind="report", tenant_id=None, queue=None, limit=9)
-    assert [(str(job.job_id), job.args["deep"]) for job in found] == [(made.rows[0]["job_id"], True)]
+    assert again.rows[0]["job_id"] == done.rows[0]["job_id"]
+    views = await jobs.search(state="available", kind="report", tenant_id=None, queue=None, limit=9)
+    assert [(str(job.job_id), job.args["deep"]) for job in views] == [(done.rows[0]["job_id"], True)]
     assert "job id" in (await shell("schedules", "run", "off")).out
     untouched = await shell("schedules", "remove", "off", "--dry-run", "--json")
     assert untouched.record["result"] == "would be removed"
-    gone = await shell("schedules", "remove", "off", "off", "--json")
-    assert (gone.code, [row["result"] for row in gone.rows]) == (3, ["removed", "failed"])
+    removed = await shell("schedules", "remove", "off", "off", "--json")
+    assert (removed.code, [row["result"] for row in removed.rows]) == (3, ["removed", "failed"])
     assert [row["schedule"] for row in (await shell("schedules", "list", "--json")).rows] == [
         "nightly.report"
     ]

@@ -26,8 +26,8 @@ async def test_init_makes_what_is_missing_and_never_writes_over_a_key(bare: Shel
     key = bare.folder / ".fairlead" / "master.key"
     written = key.read_text()
     bare.canaries.add(written.strip().partition(":")[2])
-    for made in (key, bare.folder / "fairlead.toml"):
-        assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    for path in (key, bare.folder / "fairlead.toml"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
     bare.settings("[worker]\nconcurrency = 3\n")
     again = await bare("init", "--json")
     assert [row["done"] for row in again.rows] == ["kept", "kept"]
@@ -41,9 +41,9 @@ async def test_the_settings_file_says_every_setting_and_its_default(bare: Shell)
     await bare("init", "-q")
     text = (bare.folder / "fairlead.toml").read_text()
     assert Settings.model_validate(tomllib.loads(text)) == Settings()
-    told = [line.removeprefix("#") for line in text.splitlines() if not line.startswith("# ")]
+    settings_lines = [line.removeprefix("#") for line in text.splitlines() if not line.startswith("# ")]
     no_default = (' = ""', " = 0")
-    settable = [line for line in told if not line.endswith(no_default) and "1234567890" not in line]
+    settable = [line for line in settings_lines if not line.endswith(no_default) and "1234567890" not in line]
     table = settable.index("[providers.mercadolibre]")
     assert Settings.model_validate(tomllib.loads("\n".join(settable[:table]))) == Settings()
 
@@ -98,14 +98,15 @@ async def test_migrate_an_empty_database(bare: Shell, servers: Endpoints) -> Non
 
 async def test_doctor_on_sound_ground(shell: Shell, servers: Endpoints) -> None:
     done = await shell("doctor", "--json", env={"REDIS_URL": servers.redis_url})
-    found = {row["check"]: row for row in done.rows}
+    rows_by_check = {row["check"]: row for row in done.rows}
     assert done.code == 0, done.out
     sound = ["settings", "profiles", "master key", "database", "durability", "clock", "migrations"]
     assert {
-        found[name]["status"] for name in [*sound, "database role", "row security", "sealed data", "redis"]
+        rows_by_check[name]["status"]
+        for name in [*sound, "database role", "row security", "sealed data", "redis"]
     } == {"ok"}
-    assert "noeviction" in found["redis"]["detail"]
-    assert found["journal"]["status"] in {"ok", "warn"}  # the tests may lie in memory
+    assert "noeviction" in rows_by_check["redis"]["detail"]
+    assert rows_by_check["journal"]["status"] in {"ok", "warn"}  # the tests may lie in memory
     people = await shell("doctor")
     assert people.out.splitlines()[0].split() == ["check", "status", "detail"]
 
@@ -126,9 +127,9 @@ async def test_doctor_says_what_is_wrong_and_the_way_out(
 ) -> None:
     done = await shell("doctor", "--json", env=environ)
     assert done.code == 4
-    found = {row["check"]: row for row in done.rows}[check]
-    assert found["status"] == "fail"
-    assert way_out in found["hint"]
+    check_row = {row["check"]: row for row in done.rows}[check]
+    assert check_row["status"] == "fail"
+    assert way_out in check_row["hint"]
 
 
 async def test_another_key_does_not_open_the_data(shell: Shell) -> None:
@@ -136,8 +137,8 @@ async def test_another_key_does_not_open_the_data(shell: Shell) -> None:
     assert added.code == 0, added.err
     other = {"FAIRLEAD_MASTER_KEY": "k2:" + "fedcba9876543210" * 4}
     looked = await shell("doctor", "--json", env=other)
-    found = {row["check"]: row for row in looked.rows}["sealed data"]
-    assert (looked.code, found["status"], "k1" in found["detail"]) == (4, "fail", True)
+    sealed_row = {row["check"]: row for row in looked.rows}["sealed data"]
+    assert (looked.code, sealed_row["status"], "k1" in sealed_row["detail"]) == (4, "fail", True)
     shown = await shell("vault", "verify", "--json", env=other)
     assert (shown.code, shown.error["code"]) == (78, "master_key_missing")
 
@@ -146,8 +147,8 @@ async def test_the_vault_moves_to_a_new_key(shell: Shell) -> None:
     for tenant in ("acme", "globex"):
         await shell("connections", "add", "-t", tenant, "-p", "stripe", stdin=shell.secret("api-key"))
     both = {"FAIRLEAD_MASTER_KEY": f"k2:{'fedcba9876543210' * 4},{MASTER_KEY}"}
-    before = await shell("vault", "status", "--json", env=both)
-    assert before.record == {
+    status_before = await shell("vault", "status", "--json", env=both)
+    assert status_before.record == {
         "master_key": "k2",
         "seals": "k2",
         "in_use": ["k1"],
@@ -158,8 +159,8 @@ async def test_the_vault_moves_to_a_new_key(shell: Shell) -> None:
     assert dry.record == {"data_keys_to_rotate": 2}
     done = await shell("vault", "rotate-key", "--rewrap-only", "--json", env=both)
     assert (done.code, done.record["rewrapped"], done.record["left"]) == (0, 2, 0)
-    alone = {"FAIRLEAD_MASTER_KEY": f"k2:{'fedcba9876543210' * 4}"}
-    checked = await shell("vault", "verify", "--json", env=alone)
+    new_key = {"FAIRLEAD_MASTER_KEY": f"k2:{'fedcba9876543210' * 4}"}
+    checked = await shell("vault", "verify", "--json", env=new_key)
     assert (checked.code, checked.record["checked"], checked.record["readable"]) == (0, 2, 2)
 
 
@@ -173,13 +174,13 @@ async def test_a_command_makes_a_second_master_key(shell: Shell, tmp_path: Path)
     here = {"FAIRLEAD_MASTER_KEY_FILE": str(file)}
     planned = await shell("vault", "add-key", "--dry-run", "--json", env=here)
     assert (planned.code, file.read_text()) == (0, f"{MASTER_KEY}\n")
-    made = await shell("vault", "add-key", "--json", env=here)
-    assert made.code == 0, made.err
+    added = await shell("vault", "add-key", "--json", env=here)
+    assert added.code == 0, added.err
     new, old = file.read_text().splitlines()
-    assert (new.partition(":")[0], old) == (made.record["master_key"], MASTER_KEY)
+    assert (new.partition(":")[0], old) == (added.record["master_key"], MASTER_KEY)
     assert file.stat().st_mode & 0o777 == 0o640, "whoever could read it still can"
-    assert new.partition(":")[2] not in made.out + made.err
+    assert new.partition(":")[2] not in added.out + added.err
     shown = await shell("vault", "status", "--json", env=here)
-    assert shown.record["master_key"] == made.record["master_key"]
+    assert shown.record["master_key"] == added.record["master_key"]
     printed = await shell("vault", "add-key", "--print", "--json")
     assert printed.record["master_key"].partition(":")[2]

@@ -29,8 +29,8 @@ async def test_weights_of_tenants_and_tiers(shell: Shell, database: Database) ->
     assert same.record["result"] == "as it was"
     missing = await shell("tenants", "weights", "set", "gold", "2", "--tier", "--json")
     assert (missing.code, missing.error["code"]) == (1, "not_found")
-    made = await shell("tenants", "tiers", "set", "gold", "--weight", "2", "--json")
-    assert (made.record["tenants"], made.record["result"]) == (0, "set")
+    tier = await shell("tenants", "tiers", "set", "gold", "--weight", "2", "--json")
+    assert (tier.record["tenants"], tier.record["result"]) == (0, "set")
     moved = await shell("tenants", "tiers", "assign", "gold", "acme", "b\x1b]0;x\x07", "c", "--json")
     assert (moved.code, [row["result"] for row in moved.rows]) == (3, ["set", "failed", "set"])
     await shell("tenants", "weights", "set", "gold", "5", "--tier")
@@ -42,8 +42,8 @@ async def test_weights_of_tenants_and_tiers(shell: Shell, database: Database) ->
     ]
     await shell("tenants", "weights", "clear", "acme")
     assert await lanes.tenant("acme") == TenantShare("acme", tier="gold")
-    held = await shell("tenants", "tiers", "remove", "gold", "--json")
-    assert (held.code, held.error["code"]) == (2, "invalid_input")
+    refused = await shell("tenants", "tiers", "remove", "gold", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "invalid_input")
     await shell("tenants", "tiers", "unassign", "acme", "c")
     assert (await shell("tenants", "tiers", "remove", "gold", "--dry-run", "--json")).code == 0
     removed = await shell("tenants", "tiers", "remove", "gold", "--json")
@@ -131,9 +131,11 @@ async def test_how_tenants_fare(shell: Shell, database: Database) -> None:
 async def test_a_process_that_works_looks_after_the_lanes(shell: Shell, database: Database) -> None:
     child = shell.start("run", "--role", "scheduler", "--json")
     assert json.loads(await child.line())["event"] == "ready"
-    wanted = {"lane_floors", "lane_age", "lane_sweep"}
+    settings = {"lane_floors", "lane_age", "lane_sweep"}
     async with asyncio.timeout(30):
-        while not wanted <= {row["name"] for row in await rows(database, "SELECT name FROM maintenance_run")}:
+        while not settings <= {
+            row["name"] for row in await rows(database, "SELECT name FROM maintenance_run")
+        }:
             await asyncio.sleep(0.05)
     child.kill(signal.SIGTERM)
     assert (await shell.end(child)).code == 0

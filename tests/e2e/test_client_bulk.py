@@ -49,13 +49,13 @@ def fl(
     file.write_text(
         SETTINGS.format(home=tmp_path / "home", prefix=f"e2e-{token_hex(6)}", url=shopify.url), "utf-8"
     )
-    known = {
+    secrets = {
         "DATABASE_URL": database_settings.dsn,
         "REDIS_URL": servers.redis_url,
         "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
         "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
     }
-    return Fairlead(load({name: value for name, value in known.items() if value}, file))
+    return Fairlead(load({name: value for name, value in secrets.items() if value}, file))
 
 
 async def connect(fl: Fairlead, shop: str = "my-shop", version: str = "2025-10") -> None:
@@ -65,7 +65,7 @@ async def connect(fl: Fairlead, shop: str = "my-shop", version: str = "2025-10")
     )
 
 
-def begun(api: ShopifyApi, shop: str = "my-shop") -> int:
+def count_started(api: ShopifyApi, shop: str = "my-shop") -> int:
     return len(api.bulk(shop).all)
 
 
@@ -75,13 +75,13 @@ async def test_from_its_beginning_to_its_last_row(fl: Fairlead, shopify: Shopify
     async with fl:
         await connect(fl, version=version)
         async with fl.client("acme", "shopify") as api, api.bulk(ORDERS) as operation:
-            found = [row async for row in operation.rows()]
+            rows_found = [row async for row in operation.rows()]
             assert (operation.status, operation.adopted) == ("COMPLETED", False)
-            assert operation.count == len(found) > 60
-        orders = {row["id"] for row in found if "__parentId" not in row}
-        assert {row["__parentId"] for row in found if "__parentId" in row} <= orders
+            assert operation.count == len(rows_found) > 60
+        orders = {row["id"] for row in rows_found if "__parentId" not in row}
+        assert {row["__parentId"] for row in rows_found if "__parentId" in row} <= orders
         assert len(orders) >= 50
-    assert begun(shopify) == 1
+    assert count_started(shopify) == 1
     assert shopify.ledger.refused("my-shop") == 0
 
 
@@ -98,7 +98,7 @@ async def test_running_operation_of_the_same_query_is_adopted_and_another_is_lef
             async with api.bulk(f"\n{ORDERS}  ") as operation:
                 assert (operation.adopted, operation.id) == (True, first["id"])
                 assert len([row async for row in operation.rows()]) > 50
-            assert begun(shopify) == 1
+            assert count_started(shopify) == 1
             if version == "2025-10":
                 await api.graphql(run, {"q": OTHER})
                 with pytest.raises(BulkLimitReachedError):
@@ -147,24 +147,24 @@ async def test_a_job_comes_back_for_it_and_runs_one_operation(
 ) -> None:
     """It waits outside of a worker, fails once in the middle of the rows, and still one operation was run."""
     runs: list[int] = []
-    seen: list[str] = []
+    texts: list[str] = []
 
     @fl.job(kind="orders.export", retry=3)
     async def export(ctx: JobContext) -> int:
         runs.append(ctx.attempt)
         async with fl.client(ctx.tenant, "shopify") as api, api.bulk(ORDERS) as operation:
-            found = []
+            rows_found = []
             async for row in operation.rows():
-                found.append(row["id"])
-                if len(found) == 5 and not seen:
-                    seen.append(operation.id)
+                rows_found.append(row["id"])
+                if len(rows_found) == 5 and not texts:
+                    texts.append(operation.id)
                     raise ConnectionResetError("in the middle of the rows")
-        return len(found)
+        return len(rows_found)
 
     shopify.bulk("my-shop")._takes_s = 3600.0  # until it is told to end
     done = asyncio.Event()
 
-    def heard(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, JobFinished) and event.kind == "orders.export":
             if event.outcome == "snoozed":
                 shopify.finish_bulk("my-shop")
@@ -172,14 +172,14 @@ async def test_a_job_comes_back_for_it_and_runs_one_operation(
                 done.set()
 
     async with fl:
-        fl.runtime.bus.subscribe(heard)
+        fl.runtime.bus.subscribe(on_event)
         await connect(fl)
         await fl.enqueue("orders.export", tenant="acme", provider="shopify")
         running = asyncio.create_task(fl.run())
         await asyncio.wait_for(done.wait(), 60)
         fl.stop()
         await running
-    assert begun(shopify) == 1
+    assert count_started(shopify) == 1
     assert runs == [1, 1, 2], "one snooze, one failure"
     (job,) = await rows(database, "SELECT state, attempt FROM job WHERE kind = 'orders.export'")
     assert job == {"state": "completed", "attempt": 2}

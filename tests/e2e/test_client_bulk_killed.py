@@ -73,6 +73,6 @@ async def test_a_killed_workers_operation_is_followed_by_the_next(
         shopify.finish_bulk("my-shop")
         async with worker(gated, "shop.jobs:fl"):
             (export,) = await finished(database, "export")
-        begun = len(shop.all)
-    assert (export["state"], begun) == ("completed", 1)
+        started_count = len(shop.all)
+    assert (export["state"], started_count) == ("completed", 1)
     assert json.loads(str(export["result"])) >= 50

@@ -34,19 +34,19 @@ NS = "urn:messages_2024_2.platform.webservices.netsuite.com"
 def make(
     servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
 ) -> Callable[[str, str], Fairlead]:
-    def made(name: str, apis: str) -> Fairlead:
+    def new_client(name: str, apis: str) -> Fairlead:
         file = tmp_path / "fairlead.toml"
         prefix = f"e2e-{token_hex(6)}"
         file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=prefix, name=name, apis=apis))
-        known = {
+        secrets = {
             "DATABASE_URL": database_settings.dsn,
             "REDIS_URL": servers.redis_url,
             "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
             "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
         }
-        return Fairlead(load({key: value for key, value in known.items() if value}, file))
+        return Fairlead(load({key: value for key, value in secrets.items() if value}, file))
 
-    return made
+    return new_client
 
 
 # ---- SOAP ------------------------------------------------------------------------------------------

@@ -162,6 +162,6 @@ async def test_operator_command_reaches_a_process_that_met_the_open_breaker(
         async with fl.client("acme", "mercadolibre") as client:
             await open_breaker(client, api)
             words = [word.format(host=urlsplit(api.url).netloc) for word in act]
-            told = await at("gate", *words, "-t", "acme", "-p", "mercadolibre", "--json")
-            assert told.code == 0, told.err
+            done = await at("gate", *words, "-t", "acme", "-p", "mercadolibre", "--json")
+            assert done.code == 0, done.err
             await gets_through(client)

@@ -35,22 +35,22 @@ def folder() -> Iterator[Path]:
 async def test_a_short_run_keeps_every_promise(bare: Shell, folder: Path) -> None:
     (bare.folder / "fairlead.toml").write_text("this is = no toml", encoding="utf-8")
     done = await bare("demo", "--json", "--seconds", "15", "--seed", "7", env={"TMPDIR": str(folder)})
-    found = done.record  # one object, nothing else
-    assert (done.code, found["violations"]) == (0, []), done.err
-    assert set(found) >= FIGURES
+    summary = done.record  # one object, nothing else
+    assert (done.code, summary["violations"]) == (0, []), done.err
+    assert set(summary) >= FIGURES
 
-    assert (found["burnt_outside_window"], found["expired_served"]) == (0, 0)
-    assert found["needs_reauth"] == 3 + found["lost_rotation"]
-    assert found["lost_rotation"] <= found["refreshes_in_flight_at_kill"]
-    assert (found["connections"], found["killed_workers"], found["seed"]) == (200, 1, 7)
-    assert 0 < found["recovered_s"] < 20
-    assert found["provider_posts"] >= found["generations"] >= found["refreshed"] > 100
-    assert found["retries"]["transient_server"] > 0 < found["retries"]["transient_rate_limit"]
-    assert found["tokens_served"] > 100
+    assert (summary["burnt_outside_window"], summary["expired_served"]) == (0, 0)
+    assert summary["needs_reauth"] == 3 + summary["lost_rotation"]
+    assert summary["lost_rotation"] <= summary["refreshes_in_flight_at_kill"]
+    assert (summary["connections"], summary["killed_workers"], summary["seed"]) == (200, 1, 7)
+    assert 0 < summary["recovered_s"] < 20
+    assert summary["provider_posts"] >= summary["generations"] >= summary["refreshed"] > 100
+    assert summary["retries"]["transient_server"] > 0 < summary["retries"]["transient_rate_limit"]
+    assert summary["tokens_served"] > 100
 
-    assert {each["policy"] for each in found["policies"]} == POLICIES
+    assert {policy["policy"] for policy in summary["policies"]} == POLICIES
     for name in ("connections", "generations", "provider_posts", "lost_rotation", "needs_reauth"):
-        assert sum(each[name] for each in found["policies"]) == found[name]
+        assert sum(policy[name] for policy in summary["policies"]) == summary[name]
     assert list(folder.iterdir()) == []
 
 
@@ -60,7 +60,7 @@ async def test_a_short_run_keeps_every_promise(bare: Shell, folder: Path) -> Non
 )
 async def test_nothing_outlives_it(bare: Shell, folder: Path, number: signal.Signals, code: int) -> None:
     child = bare.start("demo", "--seconds", "60", env={"TMPDIR": str(folder)})
-    workers = await _begun(child)
+    workers = await _started_pids(child)
     (endpoints,) = folder.glob("*/servers/endpoints.json")
     supervisor = int(json.loads(endpoints.read_text())["supervisor_pid"])
 
@@ -74,14 +74,14 @@ async def test_nothing_outlives_it(bare: Shell, folder: Path, number: signal.Sig
         assert list(folder.iterdir()) == []
 
 
-async def _begun(child: Child) -> list[int]:
+async def _started_pids(child: Child) -> list[int]:
     """Wait until the run has begun; the workers' process ids."""
-    said = ""
-    while "the run begins" not in said:
+    output = ""
+    while "the run begins" not in output:
         word = await child.word()
-        assert word, said
-        said += word
-    workers = [int(pid) for pid in re.findall(r"works \(pid (\d+)\)", said)]
+        assert word, output
+        output += word
+    workers = [int(pid) for pid in re.findall(r"works \(pid (\d+)\)", output)]
     assert len(workers) == 2
     return workers
 

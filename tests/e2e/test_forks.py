@@ -74,8 +74,8 @@ RESULTS = {"terminate": -signal.SIGTERM, "pool": [0, 1, 4, 9], "in_thread": [0, 
 
 
 async def ended(database: Database, job_id: UUID) -> dict[str, Any] | None:
-    found = await rows(database, "SELECT state, attempt, result FROM job WHERE job_id = $1", job_id)
-    row = next((row for row in found if row["state"] not in ("available", "running")), None)
+    jobs_found = await rows(database, "SELECT state, attempt, result FROM job WHERE job_id = $1", job_id)
+    row = next((row for row in jobs_found if row["state"] not in ("available", "running")), None)
     return row and {**row, "result": json.loads(row["result"] or "null")}
 
 

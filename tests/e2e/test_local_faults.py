@@ -126,9 +126,9 @@ class Process:
 
     async def event(self, kind: type[Event]) -> Event:
         async with asyncio.timeout(90):
-            while not (found := [event for event in self.told if isinstance(event, kind)]):
+            while not (events := [event for event in self.told if isinstance(event, kind)]):
                 await asyncio.sleep(0.02)
-        return found[0]
+        return events[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ async def test_80_calls_in_a_process_with_12_free_descriptors_hold_up_no_other_p
     assert sum(ends.values()) == 80
     assert ends["NotSentError descriptors"] > 0
     ours = {"NoneType", "NotSentError", "LimiterUnavailableError", "DependencyUnavailableError"}
-    assert {each.partition(" ")[0] for each in ends} <= ours, "no bare OSError"
+    assert {end.partition(" ")[0] for end in ends} <= ours, "no bare OSError"
     assert printed["opened"] == 0
     assert printed["trouble"].startswith("descriptors: ")
     await called(healthy, TENANTS[0], "stripe")
@@ -223,7 +223,9 @@ async def test_15_calls_in_a_process_whose_resolver_fails_hold_up_no_other_proce
     sick, healthy = fleet
     calls = [called(sick, TENANTS[0], "stripe") for _ in range(15)]
     refused = await asyncio.gather(*calls, return_exceptions=True)
-    assert {(type(each), getattr(each, "reason", None)) for each in refused} == {(NotSentError, "resolver")}
+    assert {(type(error), getattr(error, "reason", None)) for error in refused} == {
+        (NotSentError, "resolver")
+    }
     assert "/etc/resolv.conf" in str(refused[0])
     await called(healthy, TENANTS[0], "stripe")
     assert not [event for event in (*sick.told, *healthy.told) if isinstance(event, GateBreakerOpened)]
@@ -243,9 +245,9 @@ async def test_sick_and_well_process_finish_1000_jobs_without_a_spent_attempt_or
     ]
     async with at_work(sick):
         await sick.fairlead.enqueue_many(requests)
-        told = await sick.event(ProcessUnhealthy)
-        assert isinstance(told, ProcessUnhealthy)
-        assert (told.fault, len(told.destinations)) == ("resolver", 2)
+        event = await sick.event(ProcessUnhealthy)
+        assert isinstance(event, ProcessUnhealthy)
+        assert (event.fault, len(event.destinations)) == ("resolver", 2)
         async with at_work(healthy), asyncio.timeout(300):
             shown: set[str | None] = set()
             while await rows(

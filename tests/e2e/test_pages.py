@@ -41,15 +41,15 @@ async def test_a_page_that_is_right(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("```console\n$ echo yes\nno\n```\n", "yes"),
         ("```console\n$ false\n```\n", "false"),
         ("```console\n$ cd nowhere\n...\n```\n", "nowhere"),
     ],
 )
-async def test_a_page_that_is_wrong(reader: Reader, text: str, told: str) -> None:
-    with pytest.raises(AssertionError, match=told):
+async def test_a_page_that_is_wrong(reader: Reader, text: str, expected: str) -> None:
+    with pytest.raises(AssertionError, match=expected):
         await follow(reader, text)
 
 

@@ -85,14 +85,14 @@ async def finished(database: Database, kind: str, count: int = 1) -> list[dict[s
     """The jobs of a kind, once so many have ended."""
     async with asyncio.timeout(60):
         while True:
-            found = await rows(
+            rows_found = await rows(
                 database,
                 "SELECT tenant_id, state, result, attempt FROM job"
                 " WHERE kind = $1 AND finished_at IS NOT NULL ORDER BY finished_at",
                 kind,
             )
-            if len(found) >= count:
-                return found
+            if len(rows_found) >= count:
+                return rows_found
             await asyncio.sleep(0.05)
 
 
@@ -170,8 +170,8 @@ async def test_grants(shop: Shell, database: Database) -> None:
 
 async def test_tests(shop: Shell) -> None:
     written(shop, "testing.md")
-    told = await program(shop, "", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio")
-    assert "2 passed" in told
+    output = await program(shop, "", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio")
+    assert "2 passed" in output
 
 
 # ---- frameworks ------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ async def test_fastapi(shop: Shell, database: Database) -> None:
             await call_fastapi(shop, UnixConnector(f"{folder}/web"), app_path)
         finally:
             web.terminate()
-            _, told = await web.communicate()
-    assert web.returncode in (0, -signal.SIGTERM), told
+            _, output = await web.communicate()
+    assert web.returncode in (0, -signal.SIGTERM), output
 
 
 async def call_fastapi(shop: Shell, connector: UnixConnector, app_path: str) -> None:
@@ -204,13 +204,13 @@ async def call_fastapi(shop: Shell, connector: UnixConnector, app_path: str) -> 
         async with http.post("/acme/orders/7") as placed:
             assert placed.status == 202, await placed.text()
             job = f"/jobs/{(await placed.json())['job_id']}"
-        async with http.get(job) as told:
-            assert (told.status, told.headers["Retry-After"]) == (409, "1")
-            assert (await told.json())["code"] == "job_not_finished"
+        async with http.get(job) as response:
+            assert (response.status, response.headers["Retry-After"]) == (409, "1")
+            assert (await response.json())["code"] == "job_not_finished"
         async with worker(shop, app_path), asyncio.timeout(60):
-            while told.status == 409:
-                async with http.get(job) as told:
-                    ended = await told.json()
+            while response.status == 409:
+                async with http.get(job) as response:
+                    ended = await response.json()
         assert ended == {"result": {"tenant": "acme", "order": 7}}
         async with http.get("/jobs/00000000-0000-7000-8000-000000000000") as none:
             assert (none.status, (await none.json())["code"]) == (404, "not_found")
@@ -278,8 +278,12 @@ connection.close()
 
 
 async def test_django(shop: Shell, database: Database) -> None:
-    own = {"shop/settings.py": DJANGO_SETTINGS, "shop/models.py": DJANGO_MODELS, "shop/urls.py": DJANGO_URLS}
-    written(shop, "django.md", **own, **{"shop/__init__.py": ""})
+    files = {
+        "shop/settings.py": DJANGO_SETTINGS,
+        "shop/models.py": DJANGO_MODELS,
+        "shop/urls.py": DJANGO_URLS,
+    }
+    written(shop, "django.md", **files, **{"shop/__init__.py": ""})
     await program(shop, CALLS_DJANGO)
     ((*_, app),) = Page("how-to/django.md").commands()
     async with worker(shop, app):

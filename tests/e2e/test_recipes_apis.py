@@ -24,8 +24,8 @@ PAGE = Page("how-to/test-your-integration.md")
 async def test_its_tests_pass(shell: Shell, servers: Endpoints) -> None:
     shell.environ["REDIS_URL"] = servers.redis_url
     written(shell, "test-your-integration.md")
-    told = await program(shell, "", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio")
-    assert "4 passed" in told
+    output = await program(shell, "", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio")
+    assert "4 passed" in output
 
 
 async def test_its_process_does_what_it_says() -> None:

@@ -19,16 +19,16 @@ async def test_failures(shell: Shell) -> None:
     (shell.folder / "busy.txt").write_text(recorded)
     added = await shell("connections", "add", "-t", "acme", "-p", "stripe", stdin=shell.secret("key"))
     assert added.code == 0, added.err
-    said = []
+    lines = []
     for program, *command in page.commands():
         assert program == "fairlead"
         done = await shell(*command)
         assert (done.code, done.err) == (0, ""), (command, done)
-        said.append(done.out)
-    assert len(said) == 3
-    assert "transient_network" in said[0]
-    assert "unclassified           yes" in said[0]
-    assert "catalogue_busy (the connection), by status" in said[2]
+        lines.append(done.out)
+    assert len(lines) == 3
+    assert "transient_network" in lines[0]
+    assert "unclassified           yes" in lines[0]
+    assert "catalogue_busy (the connection), by status" in lines[2]
     refused = '{"status": 503, "headers": {"Retry-After": "5"}, "body": {"error": {"code": "MAINTENANCE"}}}'
     (shell.folder / "refused.json").write_text(refused)
     merge_tables = []

@@ -96,21 +96,21 @@ class BulkApi:
         query = (await request.json())["query"]
         if "bulkOperationRunQuery" in query:
             self.begun += 1
-            begun = self.begun == 1
-            errors = [] if begun else [{"code": "OPERATION_IN_PROGRESS", "message": "one runs"}]
-            told: object = {
+            has_started = self.begun == 1
+            errors = [] if has_started else [{"code": "OPERATION_IN_PROGRESS", "message": "one runs"}]
+            data: object = {
                 "bulkOperationRunQuery": {
-                    "bulkOperation": {"id": ID} if begun else None,
+                    "bulkOperation": {"id": ID} if has_started else None,
                     "userErrors": errors,
                 }
             }
         elif "currentBulkOperation" in query:
-            told = {"currentBulkOperation": {"id": ID}}
+            data = {"currentBulkOperation": {"id": ID}}
         else:
             self.asked += 1
             ended = self.asked > 1
-            told = {"node": {"status": "COMPLETED" if ended else "RUNNING", "url": FILE if ended else None}}
-        return web.json_response({"data": told})
+            data = {"node": {"status": "COMPLETED" if ended else "RUNNING", "url": FILE if ended else None}}
+        return web.json_response({"data": data})
 
 
 async def test_bulk(gated: Shell, database: Database) -> None:

@@ -17,7 +17,7 @@ PAGE = "operate.md"
 
 
 def _below(event: type[Event]) -> set[str]:
-    return {name for each in event.__subclasses__() for name in (each.name, *_below(each))}
+    return {name for subclass in event.__subclasses__() for name in (subclass.name, *_below(subclass))}
 
 
 async def test_every_command_of_the_page(gated: Shell) -> None:  # noqa: F811

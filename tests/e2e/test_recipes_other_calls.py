@@ -103,7 +103,7 @@ async def test_other_calls(
         async with worker(gated, "shop.all:fl"):
             (export,) = await finished(database, "export")
             (answer,) = await finished(database, "answer")
-        begun = len(shopify.bulk("my-shop").all)
+        started_count = len(shopify.bulk("my-shop").all)
     assert (answer["state"], json.loads(str(answer["result"]))) == ("completed", "Hello")
-    assert (export["state"], export["attempt"], begun) == ("completed", 1, 1)
+    assert (export["state"], export["attempt"], started_count) == ("completed", 1, 1)
     assert json.loads(str(export["result"]))["order"] >= 50

@@ -20,12 +20,12 @@ async def test_a_provider_of_your_own(shell: Shell) -> None:
     secret = shell.folder / "bikes.secret"
     secret.write_text(shell.secret("app"))
     secret.chmod(0o600)
-    said = []
+    lines = []
     for program, *command in page.commands():
         assert program == "fairlead"
         done = await shell(*command)
         assert done.code == 0, (command, done)
-        said.append(done.out)
-    assert len(said) == 3
-    assert "https://api.bikes.example/v1" in said[1]
-    assert "https://auth.bikes.example/oauth/token" in said[2]
+        lines.append(done.out)
+    assert len(lines) == 3
+    assert "https://api.bikes.example/v1" in lines[1]
+    assert "https://auth.bikes.example/oauth/token" in lines[2]

@@ -57,17 +57,17 @@ class Llm:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         self.credentials.append(request.headers.get("Authorization", ""))
-        asked = await request.json()
+        payload = await request.json()
         if self.refuses:
             self.refuses -= 1
             error = {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}
             return web.json_response({"error": error}, status=429, headers={"Retry-After": "0.2"})
-        if asked["model"] == "none":
+        if payload["model"] == "none":
             error = {"message": "The model `none` does not exist", "type": "invalid_request_error"}
             return web.json_response({"error": {**error, "code": "model_not_found"}}, status=404)
-        if asked["model"] == "elsewhere":
+        if payload["model"] == "elsewhere":
             raise web.HTTPTemporaryRedirect(f"{self.url.replace('127.0.0.1', 'localhost')}/v1/other")
-        return await self.words(request) if asked.get("stream") else web.json_response(ANSWER)
+        return await self.words(request) if payload.get("stream") else web.json_response(ANSWER)
 
     async def words(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -104,13 +104,13 @@ async def fl(
 ) -> AsyncIterator[Fairlead]:
     file = tmp_path / "fairlead.toml"
     file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=f"e2e-{token_hex(6)}", url=llm.url))
-    known = {
+    secrets = {
         "DATABASE_URL": database_settings.dsn,
         "REDIS_URL": servers.redis_url,
         "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
         "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
     }
-    async with Fairlead(load({name: value for name, value in known.items() if value}, file)) as fl:
+    async with Fairlead(load({name: value for name, value in secrets.items() if value}, file)) as fl:
         settings = {"concurrency_limit": 1, "patterns": [SOON]}
         await fl.connections.upsert("acme", "openai", api_key="sk-of-acme", settings=settings)
         yield fl
@@ -123,7 +123,7 @@ Sdk = Callable[..., openai.AsyncOpenAI]
 def sdk(request: pytest.FixtureRequest, fl: Fairlead, llm: Llm) -> Sdk:
     """The SDK on either library; its own retries are off."""
 
-    def made(tenant: str = "acme", **options: Any) -> openai.AsyncOpenAI:
+    def new_client(tenant: str = "acme", **options: Any) -> openai.AsyncOpenAI:
         client: Any
         if request.param == "httpx":
             transport = fairlead.httpx.Transport(fl, tenant, "openai", **options)
@@ -134,7 +134,7 @@ def sdk(request: pytest.FixtureRequest, fl: Fairlead, llm: Llm) -> Sdk:
         base_url = f"{llm.url}/v1"
         return openai.AsyncOpenAI(api_key="placeholder", base_url=base_url, http_client=client, max_retries=0)
 
-    return made
+    return new_client
 
 
 async def test_a_call_of_the_sdk_goes_with_the_connections_credential(sdk: Sdk, llm: Llm) -> None:
@@ -212,7 +212,7 @@ async def test_the_credential_goes_nowhere_else(sdk: Sdk, llm: Llm) -> None:
             await client.with_options(base_url="https://elsewhere.example/v1").models.list()
         with pytest.raises(InvalidInputError, match="none of the provider's"):
             await client.chat.completions.create(**{**HELLO, "model": "elsewhere"})
-    assert not any(each.startswith("elsewhere") for each in llm.credentials)
+    assert not any(credential.startswith("elsewhere") for credential in llm.credentials)
 
 
 async def test_cancelled_call_leaves_nothing_behind(sdk: Sdk, llm: Llm) -> None:

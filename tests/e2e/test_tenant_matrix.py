@@ -38,12 +38,12 @@ KEY = "order/7"
 
 @pytest.fixture
 async def world(database: Database) -> AsyncIterator[World]:
-    made = await two_tenants(database)
-    await made.credentials.create(new_credential(THERE._replace(account=ONLY_THEIRS)))
+    world = await two_tenants(database)
+    await world.credentials.create(new_credential(THERE._replace(account=ONLY_THEIRS)))
     await run(database, "DELETE FROM data_key")  # no master key of this process wrapped it
     await run(database, "UPDATE connection SET variant = NULL, settings = '{}'")
-    yield made
-    await made.close()
+    yield world
+    await world.close()
 
 
 # ---- the command line ------------------------------------------------------------------------------
@@ -96,26 +96,26 @@ def test_every_command_that_takes_a_tenant_is_asked() -> None:
 async def test_commands_find_nothing_of_others(shell: Shell, servers: Endpoints, world: World) -> None:
     shell.environ |= {"REDIS_URL": servers.redis_url, "FAIRLEAD_REDIS__PREFIX": f"e2e-{token_hex(6)}"}
     figures = Figures("S27-commands")
-    before, told, asked = await others(world.database), 0, 0
+    rows_before, found_count, tried_count = await others(world.database), 0, 0
     for path, more in BY_NAME.items():
         answers = []
         for account in (ONLY_THEIRS, NOBODYS):
             names = [word.format(account=account) for word in NAMED]
             done = await shell(*path.split(), *more, *names, "--json")
             answers.append((done.code, *(text.replace(account, "*") for text in (done.out, done.err))))
-        asked += 1
-        told += answers[0] != answers[1]
+        tried_count += 1
+        found_count += answers[0] != answers[1]
         figures.holds(answers[0] == answers[1], f"{path}: {answers}")
     for path, more in OF_A_TENANT.items():
         done = await shell(*path.split(), *more, "-t", OURS, "--json")
-        asked += 1
-        told += THEIRS in done.out + done.err
+        tried_count += 1
+        found_count += THEIRS in done.out + done.err
         figures.holds(done.code == 0, f"{path}: {done}")
         figures.holds(THEIRS not in done.out + done.err, f"{path}: {done}")
-    after = await others(world.database)
-    changed = [table for table in before if before[table] != after[table]]
-    figures.note(n=asked, changed=changed)
-    figures.zero(cross_tenant_reads=told, cross_tenant_writes=len(changed))
+    rows_after = await others(world.database)
+    changed = [table for table in rows_before if rows_before[table] != rows_after[table]]
+    figures.note(n=tried_count, changed=changed)
+    figures.zero(cross_tenant_reads=found_count, cross_tenant_writes=len(changed))
     figures.conclude()
 
 
@@ -123,16 +123,16 @@ async def test_commands_find_nothing_of_others(shell: Shell, servers: Endpoints,
 
 
 @pytest.fixture
-def made(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> Fairlead:
+def door(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> Fairlead:
     file = tmp_path / "fairlead.toml"
     file.write_text(f'home = "{tmp_path / "home"}"\nredis.prefix = "e2e-{token_hex(6)}"\n')
-    known = {
+    secrets = {
         "DATABASE_URL": database_settings.dsn,
         "REDIS_URL": servers.redis_url,
         "FAIRLEAD_MASTER_KEY": MASTER_KEY,
         "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
     }
-    return Fairlead(load(known, file))
+    return Fairlead(load(secrets, file))
 
 
 Ask = Callable[[Fairlead, str], Awaitable[object]]
@@ -162,9 +162,9 @@ async def _enqueue(fl: Fairlead, account: str) -> object:
     return job["tenant_id"]
 
 
-async def _found(fl: Fairlead, account: str) -> object:
-    found = await fl.connections.search(tenant=OURS)
-    return {(one.tenant, one.account) for one in found}
+async def _answer_of(fl: Fairlead, account: str) -> object:
+    views = await fl.connections.search(tenant=OURS)
+    return {(view.tenant, view.account) for view in views}
 
 
 DOORS: dict[str, Ask] = {
@@ -178,7 +178,7 @@ DOORS: dict[str, Ask] = {
     "connections.configure": lambda fl, account: fl.connections.configure(
         OURS, "shopify", account, settings={"priority": "high"}
     ),
-    "connections.search": _found,
+    "connections.search": _answer_of,
     "connections.revoke": lambda fl, account: fl.connections.revoke(OURS, "shopify", account),
     "connections.remove": lambda fl, account: fl.connections.remove(OURS, "shopify", account),
 }
@@ -189,51 +189,51 @@ BEGIN = {"connections.upsert"}
 
 def test_every_door_that_takes_a_tenant_is_asked() -> None:
     def takes(door: type, prefix: str) -> set[str]:
-        found = inspect.getmembers(door, inspect.isfunction)
+        methods = inspect.getmembers(door, inspect.isfunction)
         return {
             prefix + name
-            for name, function in found
+            for name, function in methods
             if "tenant" in inspect.signature(function).parameters and not name.startswith("_")
         }
 
     assert takes(Fairlead, "") | takes(ConnectionsAPI, "connections.") == DOORS.keys() | DECLARE | BEGIN
 
 
-async def answer(asked: Awaitable[object], account: str) -> str:
+async def answer(question: Awaitable[object], account: str) -> str:
     try:
-        return repr(await asked).replace(account, "*")
+        return repr(await question).replace(account, "*")
     except FairleadError as error:
         return repr((type(error).__name__, str(error))).replace(account, "*")
 
 
-async def test_doors_find_nothing_of_others(made: Fairlead, world: World) -> None:
-    figures, told = Figures("S27-doors"), 0
-    async with made as fl:
+async def test_doors_find_nothing_of_others(door: Fairlead, world: World) -> None:
+    figures, found_count = Figures("S27-doors"), 0
+    async with door as fl:
         for account in (ONLY_THEIRS, NOBODYS):
             await fl.enqueue("work", tenant=THEIRS, unique_key=KEY + account)
-        before = await others(world.database)
+        rows_before = await others(world.database)
         for name, ask in DOORS.items():
             theirs, nobodys = [await answer(ask(fl, account), account) for account in (ONLY_THEIRS, NOBODYS)]
-            told += theirs != nobodys or THEIRS in theirs
+            found_count += theirs != nobodys or THEIRS in theirs
             figures.holds(theirs == nobodys, f"{name}: {theirs} where nobody's is {nobodys}")
-        after = await others(world.database)
-    changed = [table for table in before if before[table] != after[table]]
+        rows_after = await others(world.database)
+    changed = [table for table in rows_before if rows_before[table] != rows_after[table]]
     figures.note(n=len(DOORS), changed=changed)
-    figures.zero(cross_tenant_reads=told, cross_tenant_writes=len(changed))
+    figures.zero(cross_tenant_reads=found_count, cross_tenant_writes=len(changed))
     figures.conclude()
 
 
-async def test_a_place_of_others_is_taken_over_by_nobody(made: Fairlead, world: World) -> None:
+async def test_a_place_of_others_is_taken_over_by_nobody(door: Fairlead, world: World) -> None:
     """A token of theirs is worth to us what one is that names no place; it says itself what runs."""
-    async with made as fl:
+    async with door as fl:
         async with fl.bulk(THEIRS, "shopify") as operation:
             operation.started("gid://1")
 
         async def go_on(tenant: str, token: str) -> object:
             async with fl.bulk(tenant, "shopify", token=token) as again:
-                told = again.running_id
+                running_id = again.running_id
                 again.finished()
-                return told
+                return running_id
 
         never = "0" * 16 + operation.token[16:]
         theirs, nobodys = [await answer(go_on(OURS, token), token) for token in (operation.token, never)]

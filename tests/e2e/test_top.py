@@ -26,32 +26,32 @@ async def fairlead(shell: Shell) -> AsyncIterator[Fairlead]:
 async def test_top_shows_every_part_of_the_system(shell: Shell, fairlead: Fairlead) -> None:
     secret = shell.secret("refresh")
     for account, left_s in (("dead", 0.0), ("good", 20_000.0)):
-        given = {"access_token": secret, "refresh_token": secret, "expires_in_s": left_s}
-        await fairlead.connections.upsert("acme", "mercadolibre", account=account, **given)
+        fields = {"access_token": secret, "refresh_token": secret, "expires_in_s": left_s}
+        await fairlead.connections.upsert("acme", "mercadolibre", account=account, **fields)
     await fairlead.enqueue("mail", tenant="acme")
     await fairlead.enqueue("mail", tenant="acme", delay_s=600.0)
     runtime = fairlead.runtime
     acts = [AuditRecord(runtime.ids.uuid7(), "token.refreshed", "fairlead") for _ in range(50)]
     await runtime.audit.append(acts)
-    for who in (1, 2):
+    for number in (1, 2):
         limits = EndpointLimits(None, 1.0)
-        ask = PermitRequest(EndpointKey("mercadolibre", "app"), limits, UUID(int=who), 1, "f")
+        ask = PermitRequest(EndpointKey("mercadolibre", "app"), limits, UUID(int=number), 1, "f")
         refused = TOKEN["rejected.permanent_config.client"]
         await runtime.endpoints.record(ask, EndpointPermit(), refused, "invalid_client")
 
-    found = (await shell("top", "--once", "--json")).record
-    assert found["connections"] == {"active": 2}
-    assert (found["due"], found["due_more"]) == ({"critical": 1, "urgent": 0, "normal": 0}, False)
-    assert (found["jobs"]["available"], found["jobs"]["scheduled"]) == (1, 1)
-    assert found["dead_letters"] == {}
-    assert found["refreshes_per_s"] == 5.0  # over ten seconds
-    (process,) = found["processes"]  # top itself is none
+    screen = (await shell("top", "--once", "--json")).record
+    assert screen["connections"] == {"active": 2}
+    assert (screen["due"], screen["due_more"]) == ({"critical": 1, "urgent": 0, "normal": 0}, False)
+    assert (screen["jobs"]["available"], screen["jobs"]["scheduled"]) == (1, 1)
+    assert screen["dead_letters"] == {}
+    assert screen["refreshes_per_s"] == 5.0  # over ten seconds
+    (process,) = screen["processes"]  # top itself is none
     assert (process["pid"], process["state"], process["running_jobs"]) == (os.getpid(), "alive", 0)
     assert 0 <= process["heartbeat_age_s"] < 30
-    (tenant,) = found["tenants"]
+    (tenant,) = screen["tenants"]
     assert (tenant["tenant"], tenant["waiting"], tenant["current_priority"]) == ("acme", 2, 5)
-    (endpoint,) = found["endpoints_closed_off"]
-    assert (endpoint["state"], endpoint["reason"], found["endpoints"]) == ("paused", "invalid_client", 1)
+    (endpoint,) = screen["endpoints_closed_off"]
+    assert (endpoint["state"], endpoint["reason"], screen["endpoints"]) == ("paused", "invalid_client", 1)
 
     piped = await shell("top")  # no terminal: one look as text
     assert (piped.code, piped.err) == (0, "")
@@ -66,16 +66,16 @@ async def test_two_versions_of_an_application_stand_side_by_side(shell: Shell) -
     old, new = (load({**environ, "FAIRLEAD_APP_VERSION": version}) for version in ("4.1.9", "4.2.0-rc1"))
     async with Fairlead(old), Fairlead(new):
         for command in ("top", "status"):
-            found = (await shell(command, "--json")).record["processes"]
-            assert [process["app_version"] for process in found] == ["4.2.0-rc1", "4.1.9"]
-        seen = (await shell("top")).out
-        assert "4.1.9" in seen
-        assert "4.2.0-rc1" in seen
+            processes = (await shell(command, "--json")).record["processes"]
+            assert [process["app_version"] for process in processes] == ["4.2.0-rc1", "4.1.9"]
+        screen = (await shell("top")).out
+        assert "4.1.9" in screen
+        assert "4.2.0-rc1" in screen
 
 
 async def test_an_empty_house(shell: Shell) -> None:
-    found = (await shell("top", "--json")).record
-    assert (found["connections"], found["processes"], found["refreshes_per_s"]) == ({}, [], 0.0)
+    screen = (await shell("top", "--json")).record
+    assert (screen["connections"], screen["processes"], screen["refreshes_per_s"]) == ({}, [], 0.0)
     assert (await shell("top", "--once")).code == 0
 
 

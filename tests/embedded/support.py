@@ -60,10 +60,10 @@ class User:
         self.process.communicate(timeout=DEADLINE_S)
 
 
-def wait_until(happened: Callable[[], object], what: str) -> None:
+def wait_until(happened: Callable[[], object], condition: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not happened():
-        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S:g} s"
+        assert time.monotonic() < deadline, f"{condition}: not within {DEADLINE_S:g} s"
         time.sleep(0.02)
 
 

@@ -34,9 +34,9 @@ def stopped(root: Path) -> Iterator[list[Path]]:
     """Roots beside the test's own, stopped and removed at the end."""
     roots: list[Path] = []
     yield roots
-    for one in roots:
-        EmbeddedServers(one).stop()
-        remove_root(one)
+    for each_root in roots:
+        EmbeddedServers(each_root).stop()
+        remove_root(each_root)
 
 
 @pytest.mark.slow
@@ -146,9 +146,9 @@ def test_the_copy_of_a_wheel_takes_no_room_of_its_own(tmp_path: Path) -> None:
         (site / "package/bin" / name).chmod(mode)
     site.chmod(0o700)
     copy = Wheel(site, ("package",), "package/bin", "package-1").usable_by(server_account(), store)
-    linked, own = copy.program("server").stat(), copy.program("secret").stat()
+    linked, own_stat = copy.program("server").stat(), copy.program("secret").stat()
     assert (linked.st_nlink, linked.st_uid) == (2, 0)
-    assert (own.st_nlink, own.st_uid) == (1, server_account().uid)
+    assert (own_stat.st_nlink, own_stat.st_uid) == (1, server_account().uid)
 
 
 @only_root
@@ -167,10 +167,10 @@ def test_servers_run_from_copies_of_the_wheels(root: Path, tmp_path: Path) -> No
         assert copy.base == root / wheel.key / wheel.key
         shutil.rmtree(locked)
         name = "postgres" if "pgserver" in wheel.key else "valkey-server"
-        said = subprocess.run(
+        process = subprocess.run(
             [copy.program(name), "--version"], capture_output=True, check=True, **account.popen_options()
         )
-        assert b"18." in said.stdout or b"9." in said.stdout
+        assert b"18." in process.stdout or b"9." in process.stdout
     initdb = root / postgres_wheel().key / postgres_wheel().key / postgres_wheel().programs / "initdb"
     data = Home(root).folder("proof") / "data"
     command: list[str | Path] = [initdb, "-D", data, "--no-sync", "--username=postgres"]

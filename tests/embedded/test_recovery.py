@@ -65,10 +65,10 @@ def test_killed_servers_come_back_by_themselves_with_their_data(root: Path) -> N
     with EmbeddedServers(root, settings=SETTINGS) as endpoints, valkey(endpoints) as store:
         query(endpoints.database_url, "create table kept as select 7 as n")
         store.set("kept", "yes")
-        before = server_pids(root)
-        for pid in before:
+        pids_before = server_pids(root)
+        for pid in pids_before:
             kill(pid)
-        wait_until(lambda: not {None, *before} & set(server_pids(root)), "two new servers")
+        wait_until(lambda: not {None, *pids_before} & set(server_pids(root)), "two new servers")
         assert EmbeddedServers(root).start() == endpoints
         assert query(endpoints.database_url, "select n from kept") == [(7,)]
         assert store.get("kept") == "yes"
@@ -180,11 +180,11 @@ def test_postgres_for_tests_that_kill_it_runs_without_redis(root: Path) -> None:
     adopted = postgres.pid()
     assert adopted not in (None, first)
     pid_file = postgres._pid_file
-    kept = pid_file.read_text()
+    pid_text = pid_file.read_text()
     for nobody in ("-1", "0", "1", "-7"):  # whoever may write as the server does signals no others through us
-        pid_file.write_text(kept.replace(str(adopted), nobody, 1))
+        pid_file.write_text(pid_text.replace(str(adopted), nobody, 1))
         assert postgres.pid() is None
-    pid_file.write_text(kept)
+    pid_file.write_text(pid_text)
     assert query(url, "select n from kept") == [(7,)]
     postgres.stop()
     assert not second.alive()

@@ -121,9 +121,9 @@ def test_a_user_killed_while_the_servers_start_leaves_nothing(root: Path) -> Non
 def test_many_start_at_once_and_get_the_same_servers(root: Path) -> None:
     users = [User(root) for _ in range(6)]
     with ThreadPoolExecutor(len(users)) as pool:
-        found = set(pool.map(User.endpoints, users))
-    assert len(found) == 1
-    assert len(query(found.pop().database_url, "select 1")) == 1
+        endpoints = set(pool.map(User.endpoints, users))
+    assert len(endpoints) == 1
+    assert len(query(endpoints.pop().database_url, "select 1")) == 1
     for user in users:
         user.kill()
 

@@ -28,11 +28,11 @@ def main(options: Sequence[str]) -> int:
     code = pytest.main(
         ["-s", "-o", f"faulthandler_timeout={patience_s:g}", "tests/faults", *options], plugins=[witness]
     )
-    told = list(table(witness, results.read(Path(folder))))
-    print("\n".join(["", *told, summary(told)]), flush=True)
+    lines = list(table(witness, results.read(Path(folder))))
+    print("\n".join(["", *lines, summary(lines)]), flush=True)
     if is_kept(folder):
         promises.main()
-    return 1 if code or any(f"  {BROKEN}" in line for line in told) else 0
+    return 1 if code or any(f"  {BROKEN}" in line for line in lines) else 0
 
 
 def is_kept(folder: str) -> bool:

@@ -57,12 +57,14 @@ def pytest_runtest_makereport(
     """Of an experiment that failed before it could conclude there is a line too."""
     report = yield
     failure = call.excinfo.exconly(tryshort=True).partition("\n")[0] if call.excinfo else ""
-    told = failure if report.failed else None
+    failure_text = failure if report.failed else None
     if call.when == "call":
-        end_of_test(told)
+        end_of_test(failure_text)
     if call.when == "call" or not report.passed:
         keep_course(
-            _experiment(item), item.name, told if call.when == "call" else told and f"{call.when}: {told}"
+            _experiment(item),
+            item.name,
+            failure_text if call.when == "call" else failure_text and f"{call.when}: {failure_text}",
         )
     return report
 

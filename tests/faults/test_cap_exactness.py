@@ -148,26 +148,26 @@ class _Fleet:
     # ---- one claimer
 
     async def _claim(self, draw: Random) -> None:
-        session_id, held = await self._begin(), list[Job]()
+        session_id, jobs_held = await self._begin(), list[Job]()
         jobs = PostgresJobStore(self.database, self.ids, notify=False)
         while self.claimed < self.most:
             if draw.random() < CRASH:
-                await self._die(jobs, session_id, held, draw)
-                session_id, held = await self._begin(), []
+                await self._die(jobs, session_id, jobs_held, draw)
+                session_id, jobs_held = await self._begin(), []
                 jobs = PostgresJobStore(self.database, self.ids, notify=False)
-            taken = await self._taken(jobs, draw.randint(1, 40), session_id)
+            jobs_claimed = await self._taken(jobs, draw.randint(1, 40), session_id)
             suspect = await jobs.claim_suspect(WHERE, session_id) if draw.random() < 0.1 else None
             if suspect is not None:
                 await jobs.start_suspect(suspect.job_id, suspect.lease_id)
-                taken.append(suspect)
-            self.claimed += len(taken)
-            held += taken
-            draw.shuffle(held)
-            kept = draw.choice([0, 0, draw.randint(0, len(held))])
-            held, ending = held[:kept], held[kept:]
+                jobs_claimed.append(suspect)
+            self.claimed += len(jobs_claimed)
+            jobs_held += jobs_claimed
+            draw.shuffle(jobs_held)
+            kept_count = draw.choice([0, 0, draw.randint(0, len(jobs_held))])
+            jobs_held, ending = jobs_held[:kept_count], jobs_held[kept_count:]
             accepted = await jobs.acknowledge([_outcome(job, draw) for job in ending])
             self.told["own_refused"] += len(ending) - len(accepted)
-            if not taken:
+            if not jobs_claimed:
                 await asyncio.sleep(0.01)
 
     async def _taken(self, jobs: PostgresJobStore, demand: int, session_id: UUID) -> list[Job]:
@@ -186,19 +186,21 @@ class _Fleet:
         await self._sessions.open(session_id, identity, 3600.0, "1")
         return session_id
 
-    async def _die(self, jobs: PostgresJobStore, session_id: UUID, held: Sequence[Job], draw: Random) -> None:
+    async def _die(
+        self, jobs: PostgresJobStore, session_id: UUID, jobs_held: Sequence[Job], draw: Random
+    ) -> None:
         """In a claim, or between two; what it still says after it was rescued counts for nothing."""
         claim = asyncio.create_task(jobs.claim(WHERE, 20, session_id))
         await asyncio.sleep(draw.choice([0.0, 0.001, 0.005]))
         claim.cancel()
         with suppress(asyncio.CancelledError):
-            held = [*held, *await claim]
+            jobs_held = [*jobs_held, *await claim]
         heir = await self._begin()
         await self._sessions.mark_dead([session_id])
         rescue = await self._sessions.rescue(heir, 0.0, 100, 1000)
         self.told["crashes"] += 1
         self.told["rescued"] += rescue.rescued if rescue else 0
-        accepted = await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in held])
+        accepted = await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs_held])
         self.told["late_accepted"] += len(accepted)
         await self._sessions.close(heir)
 

@@ -35,7 +35,7 @@ PROCESSES = 3
 TAKES = (1, 4)  # lived through, at the most
 WITHIN_S = ((0.0, 0.001), (0.0, 0.008))  # a taking is answered after some 2 to 5 ms
 DAWDLE_S = 0.05
-PLACES = ("before", "within", "within", "after")
+KILL_POINTS = ("before", "within", "within", "after")
 QUIET_S = 600.0  # a whole fleet may be dead for a while, not for ever
 EVERY = "@every 70ms"
 NAME = f"{OURS}runs"
@@ -57,7 +57,7 @@ class _Duty:
     figures: Figures
     takes: Path
     unsafe: tuple[str, ...] = ()
-    places: tuple[str, ...] = PLACES
+    places: tuple[str, ...] = KILL_POINTS
     died: Counter[str] = field(default_factory=Counter)
     within: list[str] = field(default_factory=list)
 
@@ -69,17 +69,17 @@ class _Duty:
 
     async def _one_after_the_other(self, kills: int) -> None:
         while sum(self.died.values()) < kills:
-            place = self.figures.draw.choice(self.places)
-            child = await self.stage.born(**self._order(place))
+            kill_point = self.figures.draw.choice(self.places)
+            child = await self.stage.born(**self._order(kill_point))
             async with asyncio.timeout(QUIET_S):
                 await child.died()
             self.stage.children.remove(child)
             self.figures.holds(child.code == -9, f"a process ended with {child.code}: {child.words()}")
-            self.died[place] += 1
-            if place == "within":
+            self.died[kill_point] += 1
+            if kill_point == "within":
                 self.within.append(child.session_id)
 
-    def _order(self, place: str) -> dict[str, Any]:
+    def _order(self, kill_point: str) -> dict[str, Any]:
         take = self.figures.draw.randint(*TAKES)
         order: dict[str, Any] = {
             "child": "duty",
@@ -90,10 +90,10 @@ class _Duty:
             "unsafe": self.unsafe,
             "worker": {"lease_s": LEASE_S},
         }
-        if place == "within":
+        if kill_point == "within":
             within_s = self.figures.draw.uniform(*self.figures.draw.choice(WITHIN_S))
             return order | {"dies": {"take": take, "within_s": within_s}}
-        return order | {"fault": f"schedule_run.{place}_take:{take}:kill"}
+        return order | {"fault": f"schedule_run.{kill_point}_take:{take}:kill"}
 
 
 async def _experiment(
@@ -102,7 +102,7 @@ async def _experiment(
     """A fleet that dies, and a worker that nobody kills; the last run before it began."""
     store, sink = PostgresScheduleStore(stage.database), folder / "sink.ndjson"
     await store.sync_schedules([Schedule(NAME, EVERY, "fault.work", "acme", missed=missed, args={"n": 0})])
-    began = await _last_run_at(stage)
+    start_at = await _last_run_at(stage)
     hand = await stage.born(sink=str(sink), worker={"concurrency": 16, "poll_s": 0.05, "lease_s": LEASE_S})
     duty = _Duty(stage, figures, folder / "takes.ndjson", unsafe)
     if "two_transactions" in unsafe:
@@ -117,64 +117,65 @@ async def _experiment(
 
     await until(none_open, "every job has ended", 60.0)
     await hand.stop()
-    return duty, began
+    return duty, start_at
 
 
-async def _judge(duty: _Duty, missed: str, began: datetime, folder: Path) -> None:
+async def _judge(duty: _Duty, missed: str, start_at: datetime, folder: Path) -> None:
     stage, figures = duty.stage, duty.figures
     last = await _last_run_at(stage)
-    expected = run_times_between(EVERY, "UTC", began, last, 10**6)
-    taken, made = await stage.rows(DUTIES, NAME), await stage.rows(JOBS)
+    expected = run_times_between(EVERY, "UTC", start_at, last, 10**6)
+    run_rows, jobs_made = await stage.rows(DUTIES, NAME), await stage.rows(JOBS)
     judged = coalesced if missed == "coalesce" else caught_up
-    lost, doubled = judged(expected, taken, made)
+    lost, doubled = judged(expected, run_rows, jobs_made)
     runs = Counter(run.job_id for run in Runs(folder / "sink.ndjson").by_lease.values())
-    figures.note(ticks=len(expected), taken=len(taken), jobs=len(made))
+    figures.note(ticks=len(expected), taken=len(run_rows), jobs=len(jobs_made))
     figures.note(
-        made_up_by_another=sum(row["coalesced"] for row in taken), late_ends=by_a_late_end(taken, made)
+        made_up_by_another=sum(row["coalesced"] for row in run_rows),
+        late_ends=by_a_late_end(run_rows, jobs_made),
     )
-    figures.holds(by_a_late_end(taken, made) <= 1 + len(taken) // 1000, "hardly a job ends late")
+    figures.holds(by_a_late_end(run_rows, jobs_made) <= 1 + len(run_rows) // 1000, "hardly a job ends late")
     figures.zero(
         missed=lost,
         doubled=doubled,
         run_again=sum(count - 1 for count in runs.values()),
-        unfinished=sum(row["state"] != "completed" for row in made),
+        unfinished=sum(row["state"] != "completed" for row in jobs_made),
     )
 
 
 async def _last_run_at(stage: Stage) -> datetime:
-    found = await stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", NAME)
-    last: datetime = found[0]["last_run_at"]
+    rows_found = await stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", NAME)
+    last: datetime = rows_found[0]["last_run_at"]
     return last
 
 
 def caught_up(
-    expected: list[datetime], taken: list[dict[str, Any]], made: list[dict[str, Any]]
+    expected: list[datetime], runs: list[dict[str, Any]], jobs_made: list[dict[str, Any]]
 ) -> tuple[int, int]:
     """A record and a job for each run; (missed, doubled)."""
-    run_times, jobs = Counter(row["run_at"] for row in taken), Counter(row["run_at"] for row in made)
-    of_record = {row["job_id"] for row in taken}
+    run_times, jobs = Counter(row["run_at"] for row in runs), Counter(row["run_at"] for row in jobs_made)
+    of_record = {row["job_id"] for row in runs}
     missed = sum(run_at not in run_times or run_at.isoformat() not in jobs for run_at in expected)
-    strange = sum(row["job_id"] not in of_record for row in made) + len(run_times.keys() - set(expected))
+    strange = sum(row["job_id"] not in of_record for row in jobs_made) + len(run_times.keys() - set(expected))
     return missed, sum(count - 1 for count in (*run_times.values(), *jobs.values())) + strange
 
 
 def coalesced(
-    expected: list[datetime], taken: list[dict[str, Any]], made: list[dict[str, Any]]
+    expected: list[datetime], runs: list[dict[str, Any]], jobs_made: list[dict[str, Any]]
 ) -> tuple[int, int]:
     """A record stands for the runs since the one before it, and has a job, or one that was open then."""
-    places = {run_at: place for place, run_at in enumerate(expected)}
-    jobs = {row["job_id"]: row for row in made}
-    missed, doubled, before = 0, len(made) - len({row["run_at"] for row in made}), -1
-    for row in taken:
-        place = places.get(row["run_at"], before)
-        missed += place - before - 1 - row["coalesced"] if place > before else 0
-        doubled += place <= before
-        before = place
+    index_by_time = {run_at: index for index, run_at in enumerate(expected)}
+    jobs = {row["job_id"]: row for row in jobs_made}
+    missed, doubled, previous = 0, len(jobs_made) - len({row["run_at"] for row in jobs_made}), -1
+    for row in runs:
+        run_index = index_by_time.get(row["run_at"], previous)
+        missed += run_index - previous - 1 - row["coalesced"] if run_index > previous else 0
+        doubled += run_index <= previous
+        previous = run_index
         if row["job_id"] is None:
-            missed += not any(_was_open(job, row["taken_at"]) for job in made)
+            missed += not any(_was_open(job, row["taken_at"]) for job in jobs_made)
         else:
             missed += row["job_id"] not in jobs
-    return missed + len(expected) - 1 - before, doubled
+    return missed + len(expected) - 1 - previous, doubled
 
 
 def _was_open(job: dict[str, Any], moment: datetime, late: timedelta = AT_WORK) -> bool:
@@ -183,26 +184,26 @@ def _was_open(job: dict[str, Any], moment: datetime, late: timedelta = AT_WORK) 
     return bool(job["created_at"] <= moment <= job["finished_at"] + late)
 
 
-def by_a_late_end(taken: list[dict[str, Any]], made: list[dict[str, Any]]) -> int:
+def by_a_late_end(runs: list[dict[str, Any]], jobs_made: list[dict[str, Any]]) -> int:
     """Runs without a job, of which a late end alone says that one was open: rare, or runs are missed."""
-    without = [row["taken_at"] for row in taken if row["job_id"] is None]
-    return sum(not any(_was_open(job, moment, timedelta(0)) for job in made) for moment in without)
+    without = [row["taken_at"] for row in runs if row["job_id"] is None]
+    return sum(not any(_was_open(job, moment, timedelta(0)) for job in jobs_made) for moment in without)
 
 
 async def _deaths_within(duty: _Duty) -> None:
     """Of those that died within a taking: whose run was taken all the same."""
     last = {line["session"]: line["run_at"] for line in map(json.loads, duty.takes.read_text().splitlines())}
-    kept = {(row["session"], row["run_at"].isoformat()) for row in await duty.stage.rows(DUTIES, NAME)}
-    taken = sum((session, last[session]) in kept for session in duty.within)
-    duty.figures.note(died_within_and_took_it=taken, died_within_and_did_not=len(duty.within) - taken)
-    duty.figures.holds(0 < taken < len(duty.within), "deaths came on both sides of the commit")
+    keys_kept = {(row["session"], row["run_at"].isoformat()) for row in await duty.stage.rows(DUTIES, NAME)}
+    runs_kept = sum((session, last[session]) in keys_kept for session in duty.within)
+    duty.figures.note(died_within_and_took_it=runs_kept, died_within_and_did_not=len(duty.within) - runs_kept)
+    duty.figures.holds(0 < runs_kept < len(duty.within), "deaths came on both sides of the commit")
 
 
 @pytest.mark.parametrize("missed", ["coalesce", "catch_up"])
 async def test_cron_kills(stage: Stage, tmp_path: Path, missed: str) -> None:
     figures = Figures("CRON")
-    duty, began = await _experiment(stage, figures, tmp_path, missed, KILLS)
-    await _judge(duty, missed, began, tmp_path)
+    duty, start_at = await _experiment(stage, figures, tmp_path, missed, KILLS)
+    await _judge(duty, missed, start_at, tmp_path)
     await _deaths_within(duty)
     figures.conclude()
 
@@ -212,6 +213,6 @@ async def test_cron_kills(stage: Stage, tmp_path: Path, missed: str) -> None:
 )
 async def test_cron_kills_ablation(stage: Stage, tmp_path: Path, without: str, harm: str) -> None:
     figures = Figures("CRON", ablation=without, sees=f"{harm} =")
-    duty, began = await _experiment(stage, figures, tmp_path, "catch_up", ABLATION_KILLS, without)
-    await _judge(duty, "catch_up", began, tmp_path)
+    duty, start_at = await _experiment(stage, figures, tmp_path, "catch_up", ABLATION_KILLS, without)
+    await _judge(duty, "catch_up", start_at, tmp_path)
     figures.conclude()

@@ -80,10 +80,10 @@ class Cell:
 
 def _cells() -> list[Cell]:
     ends = ("job.before_ack", "job.after_ack")
-    alone = ("job.after_claim", "job.before_run", "job.after_run", *ends)
+    alone_points = ("job.after_claim", "job.before_run", "job.after_run", *ends)
     cells = [
         Cell(point, kind, nth)
-        for point in alone
+        for point in alone_points
         for kind in ("work", "fail", "die", "snooze")
         for nth in PASSES
     ]
@@ -95,15 +95,15 @@ def _of_this_run(figures: Figures) -> list[list[Cell]]:
     """Every cell, so many times; in a smoke run each point once, and each kind."""
     if FULL:
         return [[Cell(c.point, c.kind, c.nth, number) for c in _cells()] for number in range(TIMES)]
-    left = _cells()
-    figures.draw.shuffle(left)
-    points, kinds, chosen = {cell.point for cell in left}, set(RUNS), list[Cell]()
-    for cell in left:
+    cells_left = _cells()
+    figures.draw.shuffle(cells_left)
+    points, kinds, cells_chosen = {cell.point for cell in cells_left}, set(RUNS), list[Cell]()
+    for cell in cells_left:
         if cell.point in points or cell.kind in kinds:
-            chosen.append(cell)
+            cells_chosen.append(cell)
             points.discard(cell.point)
             kinds.discard(cell.kind)
-    return [chosen]
+    return [cells_chosen]
 
 
 # ---- jobs
@@ -149,18 +149,18 @@ async def _all_at_work(stage: Stage, child: Child, jobs: int) -> None:
 async def _round(stage: Stage, cells: list[Cell], folder: Path, first: int, *unsafe: str) -> dict[int, Cell]:
     """Every cell's process dies; then one that nobody kills does what is left. Whose each job was."""
     desk, lanes = await stage.born(worker={"lease_s": LEASE_S}, unsafe=unsafe), asyncio.Semaphore(LANES)
-    whose: dict[int, Cell] = {}
+    cell_by_number: dict[int, Cell] = {}
     (folder / "gate").unlink(missing_ok=True)
 
-    async def one(cell: Cell, first: int) -> None:
+    async def run_cell(cell: Cell, first: int) -> None:
         async with lanes:
             await _die(stage, desk, cell, first, folder, *unsafe)
 
     async with asyncio.TaskGroup() as group:
         for cell in cells:
-            group.create_task(one(cell, first))
+            group.create_task(run_cell(cell, first))
             numbers = range(first, first + cell.jobs)
-            whose |= dict.fromkeys(numbers, cell)
+            cell_by_number |= dict.fromkeys(numbers, cell)
             first = numbers.stop
     (folder / "gate").touch()
     queues = [cell.queue for cell in cells]
@@ -172,7 +172,7 @@ async def _round(stage: Stage, cells: list[Cell], folder: Path, first: int, *uns
         await asyncio.sleep(LEASE_S)
     await heir.stop()
     await desk.stop()
-    return whose
+    return cell_by_number
 
 
 async def _none_open(stage: Stage) -> bool:
@@ -184,8 +184,8 @@ def _illegal(cell: Cell, rows: list[dict[str, Any]], runs: list[Run]) -> list[st
     wrong = []
     for row in rows:
         ours = [run for run in runs if run.n == row["n"]]
-        if told := _wrong_end(cell, row, ours):
-            wrong.append(f"{cell.queue}: job {row['n']} {told}")
+        if problem := _wrong_end(cell, row, ours):
+            wrong.append(f"{cell.queue}: job {row['n']} {problem}")
     least = len(rows) * RUNS[cell.kind]
     least += AGAIN.get(cell.point, 0) if cell.at_once == 1 else 0
     most = least + cell.at_once  # the next may have been begun, and together all of one write run again
@@ -214,37 +214,42 @@ def _wrong_end(cell: Cell, row: dict[str, Any], runs: list[Run]) -> str:
     return ""
 
 
-async def _judge_jobs(stage: Stage, figures: Figures, whose: dict[int, Cell], sink: Path) -> None:
+async def _judge_jobs(stage: Stage, figures: Figures, cell_by_number: dict[int, Cell], sink: Path) -> None:
     by_queue: dict[str, list[dict[str, Any]]] = {}
     for row in await stage.rows(ROWS):
         by_queue.setdefault(row["queue"], []).append(row)
     runs: dict[str, list[Run]] = {}
     for run in Runs(sink):
-        runs.setdefault(whose[run.n].queue, []).append(run)
+        runs.setdefault(cell_by_number[run.n].queue, []).append(run)
     wrong = [
-        told
-        for cell in set(whose.values())
-        for told in _illegal(cell, by_queue.get(cell.queue, []), runs.get(cell.queue, []))
+        problem
+        for cell in set(cell_by_number.values())
+        for problem in _illegal(cell, by_queue.get(cell.queue, []), runs.get(cell.queue, []))
     ]
-    lost = len(whose) - sum(map(len, by_queue.values()))
-    deaths = len({cell.queue for cell in whose.values()})
-    figures.note(what="jobs", n=deaths, points=len({cell.point for cell in whose.values()}), jobs=len(whose))
+    lost = len(cell_by_number) - sum(map(len, by_queue.values()))
+    deaths = len({cell.queue for cell in cell_by_number.values()})
+    figures.note(
+        what="jobs",
+        n=deaths,
+        points=len({cell.point for cell in cell_by_number.values()}),
+        jobs=len(cell_by_number),
+    )
     figures.note(first_illegal=sorted(wrong)[:5])
     figures.zero(illegal_states=len(wrong), lost=lost)
 
 
 async def test_E02_crash_points_of_jobs(stage: Stage, tmp_path: Path) -> None:
-    figures, whose = Figures("E02"), dict[int, Cell]()
+    figures, cell_by_number = Figures("E02"), dict[int, Cell]()
     for cells in _of_this_run(figures):
-        whose |= await _round(stage, cells, tmp_path, len(whose))
-    await _judge_jobs(stage, figures, whose, tmp_path / "sink.ndjson")
+        cell_by_number |= await _round(stage, cells, tmp_path, len(cell_by_number))
+    await _judge_jobs(stage, figures, cell_by_number, tmp_path / "sink.ndjson")
     figures.conclude()
 
 
 async def test_E02_ablation_nobody_looks_for_the_dead(stage: Stage, tmp_path: Path) -> None:
     figures = Figures("E02", ablation="no_rescue", sees="illegal_states")
-    whose = await _round(stage, [Cell("job.after_claim", "work", 1)], tmp_path, 0, "no_rescue")
-    await _judge_jobs(stage, figures, whose, tmp_path / "sink.ndjson")
+    cell_by_number = await _round(stage, [Cell("job.after_claim", "work", 1)], tmp_path, 0, "no_rescue")
+    await _judge_jobs(stage, figures, cell_by_number, tmp_path / "sink.ndjson")
     figures.conclude()
 
 
@@ -280,11 +285,11 @@ async def _die_refreshing(stage: Stage, figures: Figures, cells: list[Refresh], 
     """A process dies for each of *cells*; the next one recovers what they left, and all is judged."""
     lanes = asyncio.Semaphore(LANES)
 
-    async def one(point: str, policy: str, nth: int, name: str) -> str:
+    async def crash_one(point: str, policy: str, nth: int, name: str) -> str:
         async with lanes:
             return (await die_at(stage, point, policy, name, nth=nth, unsafe=unsafe))[0]
 
-    connections = await asyncio.gather(*(one(*cell) for cell in cells))
+    connections = await asyncio.gather(*(crash_one(*cell) for cell in cells))
     heir = await stage.born(unsafe=unsafe)
     for (_, policy, nth, _), connection in zip(cells, connections, strict=True):
         await recover(stage, heir, connection, policy, figures, generation=nth)
@@ -312,7 +317,7 @@ async def test_E02_crash_points_of_runs(stage: Stage) -> None:
     figures, deaths = Figures("E02"), 0
     store = PostgresScheduleStore(stage.database)
     await store.sync_schedules([Schedule(TICKS, EVERY, "fault.work", "acme", missed="catch_up")])
-    began = await _last_run_at(stage)
+    start_at = await _last_run_at(stage)
     points = sorted(point for point in POINTS if point.startswith("schedule_run."))
     for point, nth in [(point, nth) for point in points for nth in PASSES] * TIMES:
         child = await stage.born(scheduler=True, fault=f"{point}:{nth}:kill")
@@ -327,15 +332,17 @@ async def test_E02_crash_points_of_runs(stage: Stage) -> None:
 
     await until(goes_on, "another takes the runs")
     await heir.stop()
-    due = run_times_between(EVERY, "UTC", began, await _last_run_at(stage), 10**6)
-    made = await stage.rows("SELECT job_id, args->>'run_at' AS run_at FROM job WHERE kind = 'fault.work'")
-    missed, doubled = caught_up(due, await stage.rows(DUTIES, TICKS), made)
+    due = run_times_between(EVERY, "UTC", start_at, await _last_run_at(stage), 10**6)
+    jobs_made = await stage.rows(
+        "SELECT job_id, args->>'run_at' AS run_at FROM job WHERE kind = 'fault.work'"
+    )
+    missed, doubled = caught_up(due, await stage.rows(DUTIES, TICKS), jobs_made)
     figures.note(what="ticks", n=deaths, points=len(points), ticks=len(due))
     figures.zero(missed=missed, doubled=doubled)
     figures.conclude()
 
 
 async def _last_run_at(stage: Stage) -> datetime:
-    found = await stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", TICKS)
-    last: datetime = found[0]["last_run_at"]
+    rows_found = await stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", TICKS)
+    last: datetime = rows_found[0]["last_run_at"]
     return last

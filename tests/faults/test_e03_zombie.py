@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 ROUNDS = sized(2, 20)
 LEASE_S = sized(1.5, 2.0)  # six processes at once have to keep it
 WORK_S = LEASE_S  # long enough to be frozen in, and over when three leases have passed
-_LATE = [(what, "fault.late", {"late": what}) for what in ("result", "retry", "dead_letter", "cancel")]
+_LATE = [(mode, "fault.late", {"late": mode}) for mode in ("result", "retry", "dead_letter", "cancel")]
 MODES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
     ("result", "fault.work", {"work_s": WORK_S}),
     *sized((), [("result", "fault.deaf", {"work_s": WORK_S})]),
@@ -36,7 +36,7 @@ MODES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
 )
 """What is written late, by which kind of job. Those of `fault.late` freeze by themselves, first."""
 UNSAFE = {"result": "no_lease_check"} | {
-    what: f"no_lease_check_of_a_{what}" for what in ("retry", "dead_letter", "cancel")
+    mode: f"no_lease_check_of_a_{mode}" for mode in ("retry", "dead_letter", "cancel")
 }
 """The safeguard against what is written late."""
 ROWS = (
@@ -70,15 +70,15 @@ class _Zombies:
         gate = self.folder / "gate"
         order = {"sink": str(self.sink), "worker": worker, "unsafe": self.unsafe}
         zombies = await self._frozen(await self.stage.all_born(len(self.modes), **order))
-        frozen_s, before = time.monotonic(), len(Runs(self.sink))
+        frozen_s, run_count = time.monotonic(), len(Runs(self.sink))
         heirs = await self.stage.all_born(len(zombies), gate=str(gate), **order)
-        await self._begun(before + len(zombies))
+        await self._begun(run_count + len(zombies))
         await asyncio.sleep(max(0.0, frozen_s + 3 * LEASE_S - time.monotonic()))
         if over:
             await self._end(heirs, gate)
-        for zombie, (what, _, _) in zombies:
+        for zombie, (mode, _, _) in zombies:
             zombie.thaw()
-            self.refused[what] += (await zombie.ask("idle"))["stale"]
+            self.refused[mode] += (await zombie.ask("idle"))["stale"]
         await self._judge()
         await self._end(heirs, gate)
         await self._judge()
@@ -93,12 +93,12 @@ class _Zombies:
         next one at once, and could have claimed it when it freezes.
         """
         by_pid, zombies = {child.pid: child for child in children}, []
-        desk, before = await self.stage.born(), len(Runs(self.sink))
+        desk, run_count = await self.stage.born(), len(Runs(self.sink))
         for mode in self.modes:
             n, (_, kind, args) = self.jobs, mode
             self.jobs += 1
             await desk.ask("enqueue", jobs=[{"kind": kind, "tenant_id": "acme", "args": {"n": n, **args}}])
-            run = (await self._begun(before + len(zombies) + 1))[-1]
+            run = (await self._begun(run_count + len(zombies) + 1))[-1]
             self.leases.add(run.lease)
             zombie = by_pid.pop(run.pid)  # who has one is frozen
             await (zombie.frozen() if "late" in args else zombie.freeze())
@@ -110,10 +110,10 @@ class _Zombies:
         """All runs, once so many have begun."""
         runs = Runs(self.sink)
 
-        async def begun() -> bool:
+        async def has_started() -> bool:
             return len(runs.look()) >= count
 
-        await until(begun, f"{count} runs have begun")
+        await until(has_started, f"{count} runs have begun")
         return list(runs.by_lease.values())
 
     async def _end(self, heirs: Sequence[Child], gate: Path) -> None:
@@ -150,9 +150,9 @@ async def test_E03_zombie(stage: Stage, tmp_path: Path) -> None:
     await _experiment(stage, figures, zombies, ROUNDS)
     states = [row["state"] for row in await stage.rows(ROWS)]
     figures.zero(unfinished=ROUNDS * len(MODES) - states.count("completed"))
-    for what, count in Counter(what for what, _, _ in MODES).items():
-        refused = zombies.refused[what]
-        figures.holds(refused >= ROUNDS * count, f"{refused} of {ROUNDS * count} tried to write a {what}")
+    for mode, count in Counter(mode for mode, _, _ in MODES).items():
+        refused = zombies.refused[mode]
+        figures.holds(refused >= ROUNDS * count, f"{refused} of {ROUNDS * count} tried to write a {mode}")
     figures.conclude()
 
 

@@ -43,12 +43,12 @@ async def _blocked(stage: Stage, load: Load, sink: Path, unsafe: Sequence[str]) 
 async def _woken(child: Child, sink: Path, blocker: int, errors: list[float]) -> int:
     """Once it has woken and written what it had: how many of its writes were refused."""
     await child.ask("idle")
-    told = await child.ask("told")
+    events = await child.ask("told")
     run = next(run for run in Runs(sink).by_lease.values() if run.n == blocker and run.pid == child.pid)
     assert run.ended_s is not None
     stood_s = run.ended_s - run.began_s
-    errors.append(abs(max(told["stalls_s"], default=0.0) - stood_s) / stood_s)
-    return int(told["stale"])
+    errors.append(abs(max(events["stalls_s"], default=0.0) - stood_s) / stood_s)
+    return int(events["stale"])
 
 
 async def _judge(stage: Stage, sink: Path, stale: set[str]) -> None:

@@ -38,7 +38,7 @@ HURRIED_BOUND_S = 5.0
 TERMINATED = 143
 REFRESHES = sized(4, 32)
 
-HELD = (
+HELD_JOBS = (
     "SELECT count(*) AS jobs FROM job j JOIN worker_session s USING (session_id)"
     " WHERE j.state = 'running' AND s.pid = $1"
 )
@@ -80,13 +80,13 @@ class _Fleet:
         worker.terminate()
         told_s = time.monotonic()
         if times == 2:
-            await said(worker, "draining")
+            await wait_for_word(worker, "draining")
             worker.terminate()
             told_s = time.monotonic()
         await worker.died()
         self.exits_s.append(ran_s(told_s))
         self.codes.append(worker.code)
-        self.held += (await self.stage.rows(HELD, worker.pid))[0]["jobs"]
+        self.held += (await self.stage.rows(HELD_JOBS, worker.pid))[0]["jobs"]
 
     def judge(self, figures: Figures, code: int = 0, bound_s: float | None = None) -> None:
         bound_s = self.grace_s + LATE_S if bound_s is None else bound_s
@@ -98,7 +98,7 @@ class _Fleet:
         )
 
 
-async def said(child: Child, word: str) -> None:
+async def wait_for_word(child: Child, word: str) -> None:
     async def is_said() -> bool:
         return any(word in line for line in child.lines())
 
@@ -114,13 +114,13 @@ async def _drains(
     load = Load(await stage.born(), figures, work_s=SHORT_S, batch=SLOTS, every_s=SHORT_S[1] / PROCESSES)
     async with load.coming():
         for number in range(drains):
-            gone = sink.with_name(f"gone-{number}")
-            waiting = await load.ask(PROCESSES, when=str(gone))
+            marker = sink.with_name(f"gone-{number}")
+            waiting = await load.ask(PROCESSES, when=str(marker))
             await run_began(sink, waiting)
             await all_begin(sink, fleet.workers)
             worker = figures.draw.choice(fleet.workers)
             await asyncio.gather(fleet.start(), fleet.end(worker, times))
-            gone.touch()
+            marker.touch()
     await load.all_ended(stage)
     figures.note(waiting_jobs=drains * PROCESSES)
     return fleet, load
@@ -167,7 +167,7 @@ async def test_E05_ablation_no_drain(stage: Stage, tmp_path: Path) -> None:
     fleet.judge(figures)
     rows = await _judge(stage, load, sink)
     figures.zero(short_jobs_run_again=_short_run_again(rows, sink))
-    figures.broken = [what for what in figures.broken if what.startswith("short_jobs")]
+    figures.broken = [claim for claim in figures.broken if claim.startswith("short_jobs")]
     figures.conclude()
 
 
@@ -223,7 +223,7 @@ async def test_E05_drain_in_a_refresh(stage: Stage, tmp_path: Path, answered: st
     connections, hold = await _refreshing(stage, worker, desk)
     hurried = "second" in answered
     ending = asyncio.create_task(fleet.end(worker, 2 if hurried else 1))
-    await said(worker, "draining" if answered == "in time" else "jobs_handed_back")
+    await wait_for_word(worker, "draining" if answered == "in time" else "jobs_handed_back")
     hold.release()
     await ending
     fleet.judge(figures, TERMINATED if hurried else 0)

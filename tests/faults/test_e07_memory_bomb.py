@@ -101,12 +101,12 @@ class _Blast:
 async def _blast(house: _House, load: Load, folder: Path) -> _Blast:
     """Fill the house, with the bomb at some place in the line; let it go off, and the others go on."""
     boom, go = folder / f"boom-{len(house.died_s)}", folder / f"go-{len(house.died_s)}"
-    places = house.in_flight * PROCESSES
-    before, deaths = load.figures.draw.randrange(places), len(house.died_s)
-    neighbours = [*await load.ask(before, kind="fault.neighbour", when=str(go))] if before else []
+    slots = house.in_flight * PROCESSES
+    bomb_at, deaths = load.figures.draw.randrange(slots), len(house.died_s)
+    neighbours = [*await load.ask(bomb_at, kind="fault.neighbour", when=str(go))] if bomb_at else []
     (bomb,) = await load.ask(1, kind="fault.bomb", when=str(boom), bytes=BOMB_BYTES)
-    if before < places - 1:
-        neighbours += await load.ask(places - 1 - before, kind="fault.neighbour", when=str(go))
+    if bomb_at < slots - 1:
+        neighbours += await load.ask(slots - 1 - bomb_at, kind="fault.neighbour", when=str(go))
     await run_began(house.sink, [bomb, *neighbours])
     boom.touch()
     await house.deaths(deaths + 1)
@@ -120,8 +120,8 @@ async def _experiment(
     sink = folder / "sink.ndjson"
     desk = await stage.born(child="bomb", unsafe=unsafe)  # it looks for the dead, too
     load = Load(desk, figures, work_s=WORK_S, batch=1, every_s=0.05)
-    with boxes(LIMIT_BYTES) as made:
-        house = _House(stage, made, sink, in_flight, unsafe)
+    with boxes(LIMIT_BYTES) as boxes_made:
+        house = _House(stage, boxes_made, sink, in_flight, unsafe)
         blasts = []
         async with house.kept():
             for _ in range(rounds):
@@ -131,7 +131,7 @@ async def _experiment(
                     await _over(house, blast)
             if not unsafe:
                 await load.all_ended(stage, WITHIN_S)
-        figures.note(killed_by=made.how, limit_mib=LIMIT_BYTES >> 20, bomb_mib=BOMB_BYTES >> 20)
+        figures.note(killed_by=boxes_made.how, limit_mib=LIMIT_BYTES >> 20, bomb_mib=BOMB_BYTES >> 20)
     return house, blasts
 
 
@@ -179,8 +179,10 @@ def _note_waits(
         max((ended[n] - blast.since_s for n in suspects[blast.bomb] if n in ended), default=0.0)
         for blast in blasts
     ]
-    told = {n for blast in blasts for n in (blast.bomb, *blast.neighbours)}
-    newcomers_s = [row["dwell_s"] for n, row in rows.items() if n not in told and row["dwell_s"] is not None]
+    numbers = {n for blast in blasts for n in (blast.bomb, *blast.neighbours)}
+    newcomers_s = [
+        row["dwell_s"] for n, row in rows.items() if n not in numbers and row["dwell_s"] is not None
+    ]
     figures.note(
         suspects=sum(map(len, suspects.values())),
         mean_work_s=round(sum(WORK_S) / 2, 3),
@@ -202,5 +204,5 @@ async def test_E07_ablation_no_crash_count(stage: Stage, tmp_path: Path) -> None
     figures = Figures("E07", ablation="no_crash_count", sees="a bomb killed")
     house, blasts = await _experiment(stage, figures, tmp_path, 8, 1, "no_crash_count")
     await _judge(house, blasts, figures)
-    figures.broken = [what for what in figures.broken if what.startswith("a bomb killed")]
+    figures.broken = [claim for claim in figures.broken if claim.startswith("a bomb killed")]
     figures.conclude()

@@ -33,7 +33,13 @@ OTHERS = ("context_snooze", "cancels_itself")
 MOST_TEXT, MOST_RESULT = 4096, 65_536
 WITH_CODE = {"loud_text", "pretender"}
 """Objects of the caller's own process that raise when they are looked at: what they raise is the caller's."""
-TOLD = ("service_failed", "store_unreachable", "superseded_write_refused", "lease_lost", "handlers_stuck")
+EXPECTED_EVENTS = (
+    "service_failed",
+    "store_unreachable",
+    "superseded_write_refused",
+    "lease_lost",
+    "handlers_stuck",
+)
 """What the worker would tell of a failure path that failed."""
 
 JOBS = (
@@ -76,11 +82,13 @@ async def _sow(stage: Stage, desk: Child, kinds: list[str], copies: int) -> int:
 
 async def _refused(desk: Child, figures: Figures) -> int:
     """Try each payload: it is stored, or refused in words of ours; how many were stored."""
-    told: dict[str, str] = (await desk.ask("enqueue_poison", names=list(PAYLOADS)))["told"]
-    figures.note(payloads=dict(Counter(told.values())))
-    strange = {name: word for name, word in told.items() if word not in {"stored", "InvalidInputError"}}
+    errors_by_name: dict[str, str] = (await desk.ask("enqueue_poison", names=list(PAYLOADS)))["told"]
+    figures.note(payloads=dict(Counter(errors_by_name.values())))
+    strange = {
+        name: word for name, word in errors_by_name.items() if word not in {"stored", "InvalidInputError"}
+    }
     figures.holds(strange.keys() <= WITH_CODE, f"payloads were met with {strange}")
-    return sum(word == "stored" for word in told.values())
+    return sum(word == "stored" for word in errors_by_name.values())
 
 
 async def _experiment(
@@ -137,9 +145,9 @@ async def _judge(stage: Stage, figures: Figures, worker: Child, sink: Path) -> N
         len(dead) == ended["discarded"], f"{ended['discarded']} discarded, {len(dead)} dead letters"
     )
     if worker.alive:
-        told = (await worker.ask("told"))["events"]
-        figures.zero(failures_of_the_failure_path=sum(told.get(name, 0) for name in TOLD))
-        figures.holds(not any(told.get(name) for name in TOLD), f"told: {told}")
+        events = (await worker.ask("told"))["events"]
+        figures.zero(failures_of_the_failure_path=sum(events.get(name, 0) for name in EXPECTED_EVENTS))
+        figures.holds(not any(events.get(name) for name in EXPECTED_EVENTS), f"told: {events}")
 
 
 def _goes_round(row: dict[str, Any], runs: int) -> bool:

@@ -35,7 +35,7 @@ GAP_LEASE_S, GAP_LEASES = sized(4.0, 10.0), 1.3
 """What has ended is written within 2 s of the return: sooner than a lease, on a busy machine too."""
 GAP_JOBS = sized(100, 1000)
 GAPS = sized(1, 5)
-SEEN = 2
+MIN_SEEN = 2
 """Passes of the sweepers over what looks dead, before the workers have their database back."""
 BATCH = 500
 _ENDLESS = 10**9
@@ -166,7 +166,7 @@ async def test_E09_false_rescue_slow_database(stage: Stage, tmp_path: Path) -> N
 async def test_E09_ablation_no_heartbeat(stage: Stage, tmp_path: Path) -> None:
     figures = Figures("E09", ablation="no_heartbeat", sees="false_rescues")
     await _slow(stage, figures, tmp_path / "sink.ndjson", 50, "no_heartbeat")
-    figures.broken = [what for what in figures.broken if what.startswith("false_rescues")]
+    figures.broken = [claim for claim in figures.broken if claim.startswith("false_rescues")]
     figures.conclude()
 
 
@@ -216,7 +216,7 @@ async def _away(fleet: _Fleet) -> None:
         proxy._refusing = False
 
     async def looked() -> bool:
-        return fleet.looks(*fleet.sweeping) >= looks + SEEN
+        return fleet.looks(*fleet.sweeping) >= looks + MIN_SEEN
 
     await until(looked, "the sweepers look for the dead")
     for proxy in fleet.working:
@@ -233,5 +233,5 @@ async def test_E09_false_rescue_after_a_gap(stage: Stage, tmp_path: Path) -> Non
 async def test_E09_ablation_no_gap_rule(stage: Stage, tmp_path: Path) -> None:
     figures = Figures("E09", ablation="no_gap_rule", sees="false_rescues")
     await _gap(stage, figures, tmp_path, 20, 1, "no_gap_rule")
-    figures.broken = [what for what in figures.broken if what.startswith("false_rescues")]
+    figures.broken = [claim for claim in figures.broken if claim.startswith("false_rescues")]
     figures.conclude()

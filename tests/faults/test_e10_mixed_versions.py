@@ -113,13 +113,15 @@ class _Fleet:
 
 
 async def _judge(stage: Stage, figures: Figures, waits_s: list[float]) -> None:
-    known = {str(state) for state in JobState}
-    found = await stage.rows(ENDED)
-    figures.note(n=len(found), longest_lock_ms=round(max(waits_s) * 1000, 1))
+    states = {str(state) for state in JobState}
+    rows_found = await stage.rows(ENDED)
+    figures.note(n=len(rows_found), longest_lock_ms=round(max(waits_s) * 1000, 1))
     figures.note(completed_by={row["completed_by"]: row["jobs"] for row in await stage.rows(COMPLETED_BY)})
     figures.zero(
-        failed=sum(row["state"] != "completed" or row["attempt"] > 1 or row["crashes"] > 0 for row in found),
-        unknown_states=sum(row["state"] not in known for row in found),
+        failed=sum(
+            row["state"] != "completed" or row["attempt"] > 1 or row["crashes"] > 0 for row in rows_found
+        ),
+        unknown_states=sum(row["state"] not in states for row in rows_found),
     )
     figures.holds(max(waits_s) <= LOCK_BOUND_S, f"a lock was waited for {max(waits_s):.2f} s")
 

@@ -69,9 +69,9 @@ async def _until_one_is_lost(stage: Stage, load: Load) -> None:
     """Or until it is plain that none will be."""
     until_s = time.monotonic() + ABLATION_PATIENCE_S
     while time.monotonic() < until_s:
-        told = set(load.acknowledged)
+        numbers = set(load.acknowledged)
         stored = await stage.rows("SELECT (args->>'n')::int AS n FROM job WHERE kind = 'fault.work'")
-        if told - {row["n"] for row in stored}:
+        if numbers - {row["n"] for row in stored}:
             return
 
 
@@ -89,5 +89,5 @@ async def test_E11_backend_kills(stage: Stage, tmp_path: Path) -> None:
 async def test_E11_ablation_believes(stage: Stage, tmp_path: Path) -> None:
     figures = Figures("E11", ablation="believes", sees="lost")
     await _experiment(stage, figures, tmp_path / "sink.ndjson", "believes")
-    figures.broken = [what for what in figures.broken if what.startswith("lost")]
+    figures.broken = [claim for claim in figures.broken if claim.startswith("lost")]
     figures.conclude()

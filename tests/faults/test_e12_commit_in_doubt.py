@@ -26,7 +26,7 @@ from tests.faults.support.stage import FAMILY, Stage, until
 pytestmark = pytest.mark.slow
 
 CUTS = sized(3, 1000)  # of each kind at each place
-WAYS: tuple[When, ...] = ("before", "between", "within", "after")
+CUT_POINTS: tuple[When, ...] = ("before", "between", "within", "after")
 LANES = sized(2, 8)
 AT_ONCE = 4
 WITHIN_S = sized(60.0, 900.0)
@@ -52,28 +52,28 @@ async def _lanes(one_lane: Any, count: int = LANES) -> None:
 
 
 async def _enqueue(stage: Stage, figures: Figures, cuts: int, *unsafe: str) -> None:
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     acknowledged: dict[int, str] = {}
-    met = replayed = 0
+    cut_count = replayed = 0
 
     async def one_lane(lane: int) -> None:
-        nonlocal met, replayed
+        nonlocal cut_count, replayed
         async with _lane(stage, unsafe=unsafe) as (proxy, child):
-            for n in range(lane, cuts * len(WAYS), LANES):
-                proxy.cut("/* job_enqueue_one */", WAYS[n % len(WAYS)])
+            for n in range(lane, cuts * len(CUT_POINTS), LANES):
+                proxy.cut("/* job_enqueue_one */", CUT_POINTS[n % len(CUT_POINTS)])
                 job = {"kind": "fault.work", "tenant_id": "acme", "args": {"n": n}}
                 try:
                     acknowledged[n] = (await child.ask("enqueue", jobs=[job]))["ids"][0]
-                    told["stored"] += 1
+                    counts["stored"] += 1
                 except Asked as failed:
-                    told[failed.error] += 1
-            met, replayed = met + proxy.cuts, replayed + proxy.replayed_commits
+                    counts[failed.error] += 1
+            cut_count, replayed = cut_count + proxy.cuts, replayed + proxy.replayed_commits
 
     await _lanes(one_lane)
     stored = await stage.rows("SELECT job_id::text AS id, (args->>'n')::int AS n FROM job")
     times, ids = Counter(row["n"] for row in stored), {row["id"] for row in stored}
-    figures.note(n=cuts * len(WAYS), cuts=met, told=dict(told))
-    figures.holds(met == cuts * len(WAYS), "every cut was met")
+    figures.note(n=cuts * len(CUT_POINTS), cuts=cut_count, told=dict(counts))
+    figures.holds(cut_count == cuts * len(CUT_POINTS), "every cut was met")
     figures.zero(
         false_success=sum(id not in ids for id in acknowledged.values()),
         duplicates=sum(times.values()) - len(times),
@@ -96,24 +96,24 @@ OPEN = "SELECT count(*) AS jobs FROM job WHERE state IN ('available', 'running')
 async def _work_and_cut(stage: Stage, figures: Figures, sign: str, sink: Path) -> tuple[int, int]:
     """Workers at work whose wires break at *sign*, again and again; how many cuts, and COMMITs sent again."""
     numbers, together = itertools.count(), asyncio.Barrier(LANES)
-    met = replayed = stale = 0
+    cut_count = replayed = stale = 0
 
     async def one_lane(lane: int) -> None:
-        nonlocal met, replayed, stale
+        nonlocal cut_count, replayed, stale
         async with _lane(stage, sink=str(sink), worker={"concurrency": 4, "poll_s": 0.05}) as (proxy, worker):
-            cutting = asyncio.create_task(_cut_again(proxy, sign, CUTS * len(WAYS) // LANES))
+            cutting = asyncio.create_task(_cut_again(proxy, sign, CUTS * len(CUT_POINTS) // LANES))
             while not cutting.done():
                 await _feed(stage, worker, numbers, mixed=sign == "COMMIT")
             await together.wait()  # who has cut enough works on: nobody leaves with another lane's job
             await until(lambda: _no_more_than(stage, 0), "every job has ended", WITHIN_S)
             await together.wait()
-            met, replayed = met + proxy.cuts, replayed + proxy.replayed_commits
+            cut_count, replayed = cut_count + proxy.cuts, replayed + proxy.replayed_commits
             stale += (await worker.ask("told"))["stale"]
 
     await _lanes(one_lane)
     figures.note(jobs=next(numbers))
     figures.zero(falsely_refused=stale)
-    return met, replayed
+    return cut_count, replayed
 
 
 async def _feed(stage: Stage, worker: Child, numbers: Iterator[int], *, mixed: bool) -> None:
@@ -121,7 +121,7 @@ async def _feed(stage: Stage, worker: Child, numbers: Iterator[int], *, mixed: b
     args = [
         {"n": n, "work_s": 0.003, "cancel": mixed and n % 2 == 1} for n in itertools.islice(numbers, AT_ONCE)
     ]
-    jobs = [{"kind": "fault.work", "tenant_id": "acme", "args": one} for one in args]
+    jobs = [{"kind": "fault.work", "tenant_id": "acme", "args": job_args} for job_args in args]
     await worker.ask("enqueue", jobs=jobs)
     await until(lambda: _no_more_than(stage, AT_ONCE * LANES), "jobs end", WITHIN_S)
 
@@ -133,13 +133,13 @@ async def _no_more_than(stage: Stage, jobs: int) -> bool:
 async def _cut_again(proxy: FaultProxy, sign: str, cuts: int) -> None:
     """Every other one, so that a worker is not taught by failures in a row to wait."""
     for number in range(cuts):
-        cut = proxy.cut(sign, WAYS[number % len(WAYS)], skip=1)
+        cut = proxy.cut(sign, CUT_POINTS[number % len(CUT_POINTS)], skip=1)
         while cut.left:
             await asyncio.sleep(LOOK_S)
 
 
 @pytest.mark.parametrize(
-    ("place", "sign"),
+    ("statement", "sign"),
     [
         ("claim", "/* job_claim */"),
         ("complete", "/* job_complete */"),
@@ -147,15 +147,15 @@ async def _cut_again(proxy: FaultProxy, sign: str, cuts: int) -> None:
     ],
     ids=["claim", "complete", "transaction"],
 )
-async def test_E12_commit_in_doubt_at_work(stage: Stage, tmp_path: Path, place: str, sign: str) -> None:
+async def test_E12_commit_in_doubt_at_work(stage: Stage, tmp_path: Path, statement: str, sign: str) -> None:
     figures = Figures("E12")
     sink = tmp_path / "sink.ndjson"
-    met, replayed = await _work_and_cut(stage, figures, sign, sink)
+    cut_count, replayed = await _work_and_cut(stage, figures, sign, sink)
     runs = Runs(sink)
     ended = await stage.rows("SELECT job_id::text AS id, state, result->>'lease' AS lease FROM job")
     newest = runs.newest()
-    figures.note(what=place, n=met, runs=len(runs))
-    figures.holds(met == CUTS * len(WAYS) // LANES * LANES, f"only {met} cuts")
+    figures.note(what=statement, n=cut_count, runs=len(runs))
+    figures.holds(cut_count == CUTS * len(CUT_POINTS) // LANES * LANES, f"only {cut_count} cuts")
     figures.zero(
         lost=sum(row["id"] not in newest for row in ended),
         duplicates=len(runs) - len(ended),
@@ -169,33 +169,33 @@ async def test_E12_commit_in_doubt_at_work(stage: Stage, tmp_path: Path, place: 
 
 # ---- refresh
 
-PLACES = ("/* endpoint_take */", "/* refresh_attempt_sent */", "/* credential_settle */")
+STATEMENTS = ("/* endpoint_take */", "/* refresh_attempt_sent */", "/* credential_settle */")
 
 
 async def _refresh(
-    stage: Stage, figures: Figures, places: tuple[str, ...], cuts: int, *unsafe: str
+    stage: Stage, figures: Figures, statements: tuple[str, ...], cuts: int, *unsafe: str
 ) -> LedgerVerdict:
-    told: Counter[str] = Counter()
-    met = replayed = false_success = 0
+    counts: Counter[str] = Counter()
+    cut_count = replayed = false_success = 0
 
     async def one_lane(lane: int) -> None:
-        nonlocal met, replayed, false_success
+        nonlocal cut_count, replayed, false_success
         async with _lane(stage, unsafe=unsafe, numbers={"lease_s": 5.0}) as (proxy, child):
             (connection,) = await stage.connect(child, FAMILY, [f"lane-{lane}"])
             generation = 1
-            for n in range(lane, cuts * len(WAYS) * len(places), LANES):
-                proxy.cut(places[n // len(WAYS) % len(places)], WAYS[n % len(WAYS)])
+            for n in range(lane, cuts * len(CUT_POINTS) * len(statements), LANES):
+                proxy.cut(statements[n // len(CUT_POINTS) % len(statements)], CUT_POINTS[n % len(CUT_POINTS)])
                 try:
                     answer = await child.ask("refresh", connection=connection, newer_than=generation)
-                    told["refreshed"] += 1
+                    counts["refreshed"] += 1
                     false_success += answer["generation"] > await stage.generation(connection)
                 except Asked as failed:
-                    told[failed.error] += 1
+                    counts[failed.error] += 1
                 generation = await stage.generation(connection)
-            met, replayed = met + proxy.cuts, replayed + proxy.replayed_commits
+            cut_count, replayed = cut_count + proxy.cuts, replayed + proxy.replayed_commits
 
     await _lanes(one_lane)
-    figures.note(n=cuts * len(WAYS) * len(places), cuts=met, told=dict(told))
+    figures.note(n=cuts * len(CUT_POINTS) * len(statements), cuts=cut_count, told=dict(counts))
     figures.zero(false_success=false_success, replayed_commits=replayed)
     return stage.verdict()
 
@@ -216,7 +216,7 @@ async def _count_generations(stage: Stage, figures: Figures, verdict: LedgerVerd
 async def test_E12_commit_in_doubt_refresh(stage: Stage) -> None:
     figures = Figures("E12")
     figures.note(what="intent, sent mark, save")
-    await _count_generations(stage, figures, await _refresh(stage, figures, PLACES, CUTS))
+    await _count_generations(stage, figures, await _refresh(stage, figures, STATEMENTS, CUTS))
     states = {row["state"] for row in (await stage.credentials()).values()}
     figures.holds(states == {"active"}, f"states {states}")
     figures.conclude()
@@ -225,14 +225,14 @@ async def test_E12_commit_in_doubt_refresh(stage: Stage) -> None:
 # ---- without reading back
 
 
-@pytest.mark.parametrize("place", ["enqueue", "save"])
-async def test_E12_ablation_naive_retry(stage: Stage, place: str) -> None:
+@pytest.mark.parametrize("statement", ["enqueue", "save"])
+async def test_E12_ablation_naive_retry(stage: Stage, statement: str) -> None:
     figures = Figures("E12", ablation="naive_retry", sees="duplicates")
-    figures.note(what=place)
-    if place == "enqueue":
+    figures.note(what=statement)
+    if statement == "enqueue":
         await _enqueue(stage, figures, 2, "naive_retry")
     else:
-        verdict = await _refresh(stage, figures, PLACES[-1:], 2, "naive_retry")
+        verdict = await _refresh(stage, figures, STATEMENTS[-1:], 2, "naive_retry")
         await _count_generations(stage, figures, verdict)
-    figures.broken = [what for what in figures.broken if what.startswith("duplicates")]
+    figures.broken = [claim for claim in figures.broken if claim.startswith("duplicates")]
     figures.conclude()

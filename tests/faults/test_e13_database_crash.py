@@ -23,7 +23,7 @@ from tests.support.standstill import ran_s
 pytestmark = pytest.mark.slow
 
 PROCESSES, SLOTS = 2, 16
-WAYS: tuple[End, ...] = ("immediate", "killed")
+ENDS: tuple[End, ...] = ("immediate", "killed")
 CRASHES = sized(1, 10)  # of each
 PEAK_S = sized(0.5, 2.0)
 DOWN_S = 0.2
@@ -50,7 +50,7 @@ async def _crashes(shaky: Stage, server: OwnServer, figures: Figures, sink: Path
     load = Load(await shaky.born(), figures, batch=20)
     resumed_s: list[float] = []
     async with load.coming():
-        for how in WAYS * CRASHES:
+        for how in ENDS * CRASHES:
             await all_begin(sink, workers)
             await asyncio.sleep(PEAK_S)
             back_s = await _crash(shaky, server, how)
@@ -59,7 +59,7 @@ async def _crashes(shaky: Stage, server: OwnServer, figures: Figures, sink: Path
             began_s = await all_begin(sink, workers, back_s)
             resumed_s += [ran_s(back_s, moment_s) for moment_s in began_s.values()]
     await load.all_ended(shaky, DRAINED_S)
-    figures.note(crashes=dict.fromkeys(WAYS, CRASHES), resume_s=quantiles(resumed_s))
+    figures.note(crashes=dict.fromkeys(ENDS, CRASHES), resume_s=quantiles(resumed_s))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
     return load
 

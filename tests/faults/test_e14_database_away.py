@@ -46,11 +46,13 @@ async def _away(
     await server.end("fast")
     gone_s = time.monotonic()
     await asyncio.sleep(AWAY_S)
-    said = [worker.lines()[before:] for worker, before in zip(workers, said_before, strict=True)]
+    lines_said = [
+        worker.lines()[line_count:] for worker, line_count in zip(workers, said_before, strict=True)
+    ]
     await server.start()
     back_s = time.monotonic()
     await shaky.look_again()
-    return gone_s, back_s, said
+    return gone_s, back_s, lines_said
 
 
 async def _experiment(
@@ -60,14 +62,14 @@ async def _experiment(
     order = {"child": "command", "sink": str(sink), "worker": numbers, "unsafe": unsafe, **PATIENCE}
     workers = await shaky.all_born(PROCESSES, roles="worker,scheduler", **order)
     load = Load(await shaky.born(), figures, work_s=WORK_S, every_s=0.05)
-    long, resumed_s, said, finished, lost = list[int](), list[float](), list[list[str]](), 0, 0
+    long, resumed_s, lines_said, finished, lost = list[int](), list[float](), list[list[str]](), 0, 0
     for _ in range(rounds):
         long += await load.ask(LONG, work_s=LONG_WORK_S)
         await load.ask(3 * PROCESSES * SLOTS)
         await run_began(sink, long)
         await all_begin(sink, workers)
         gone_s, back_s, words = await _away(shaky, server, workers)
-        said += words
+        lines_said += words
         async with load.coming():
             began_s = await all_begin(sink, workers, back_s)
         resumed_s += [ran_s(back_s, moment_s) for moment_s in began_s.values()]
@@ -82,7 +84,7 @@ async def _experiment(
     again = Counter(run.n for run in Runs(sink).by_lease.values())
     figures.note(long_jobs=len(long), long_jobs_run_again=sum(again[n] > 1 for n in long))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
-    _judge_words(figures, said)
+    _judge_words(figures, lines_said)
     figures.zero(finished_results_lost=lost)
     return load
 
@@ -92,12 +94,12 @@ async def _not_accepted(shaky: Stage, finished: list[Run]) -> int:
     return sum(rows[run.job_id]["lease"] != run.lease for run in finished)
 
 
-def _judge_words(figures: Figures, said: list[list[str]]) -> None:
+def _judge_words(figures: Figures, lines_said: list[list[str]]) -> None:
     """The first word of each service is free where the time is short; over a minute nothing is."""
     free, most, repeated = (0 if AWAY_S >= 60.0 else None), 0, 0
-    for lines in said:
-        told = [json.loads(line) for line in lines]
-        outage = [(line["event"], *line.get("reason", "").split(":")[:1]) for line in told]
+    for lines in lines_said:
+        records = [json.loads(line) for line in lines]
+        outage = [(line["event"], *line.get("reason", "").split(":")[:1]) for line in records]
         outage = [words for words in outage if words[0] != "job_finished"]
         most = max(most, len(outage))
         repeated = max(repeated, len(outage) - (len(set(outage)) if free is None else free))
@@ -119,5 +121,5 @@ async def test_E14_ablation_drops_results_and_tells_each(
     figures = Figures("E14", ablation="drops_results, tells_each", sees="finished_results_lost")
     await _experiment(shaky, server, figures, tmp_path / "sink.ndjson", "drops_results", "tells_each")
     for sign in ("finished_results_lost", "flood"):
-        assert any(what.startswith(sign) for what in figures.broken), f"{sign} was not seen: {figures.line}"
+        assert any(claim.startswith(sign) for claim in figures.broken), f"{sign} was not seen: {figures.line}"
     figures.conclude()

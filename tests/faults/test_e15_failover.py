@@ -23,7 +23,7 @@ from tests.faults.support.faultproxy import FaultProxy, postgres_proxy
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.pgpair import Cluster, Pair, migrated_cluster, pair_of
-from tests.faults.support.report import Figures, conclude, quantiles, sized, tried
+from tests.faults.support.report import Figures, conclude, quantiles, sized, with_retries
 from tests.faults.support.sink import Runs
 from tests.faults.support.stage import Stage, staged
 from tests.support.databases import settings_of
@@ -88,9 +88,9 @@ class _Ground:
         """The primary takes no more writes, and for *ALONE_S* nobody does; new sessions per second."""
         await self.pair.demote()
         await asyncio.sleep(COUNTED_S)
-        before, began_s = await self.pair.ask(self.pair.primary, SESSIONS), time.monotonic()
+        sessions_before, began_s = await self.pair.ask(self.pair.primary, SESSIONS), time.monotonic()
         await asyncio.sleep(ALONE_S)
-        more = await self.pair.ask(self.pair.primary, SESSIONS) - before
+        more = await self.pair.ask(self.pair.primary, SESSIONS) - sessions_before
         return float(more / (time.monotonic() - began_s))
 
     async def replaced(self) -> float:
@@ -156,16 +156,16 @@ async def _ground(
             await stage.database.close()
 
 
-@pytest.mark.parametrize("way", ["killed", "demoted"])
-async def test_E15_failover(nursery: Nursery, cluster: Cluster, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("failover", ["killed", "demoted"])
+async def test_E15_failover(nursery: Nursery, cluster: Cluster, tmp_path: Path, failover: str) -> None:
     figures, resumed_s, rounds = Figures("E15"), list[float](), _Rounds()
-    figures.note(what=f"synchronous, {way}")
+    figures.note(what=f"synchronous, {failover}")
     for number in range(ROUNDS):
         folder = tmp_path / str(number)
         async with _ground(nursery, cluster, folder, figures, synchronous=True) as ground:
             async with ground.load.coming():
                 await ground.at_work()
-                back_s = await getattr(ground, way)()
+                back_s = await getattr(ground, failover)()
                 resumed_s += await ground.resumed_s(back_s)
             await ground.load.all_ended(ground.stage, 60.0)
             rounds.add(ground.load, await ground.load.judge(ground.stage, ground.sink))
@@ -201,13 +201,13 @@ async def test_E15_ablation_each_refusal_looks_anew(
 ) -> None:
     figures = Figures("E15", ablation="looks_anew_each_time", sees="new sessions a second")
 
-    async def alone(own: Path) -> None:
-        there = _ground(nursery, cluster, own / "0", figures, synchronous=True)
+    async def run_alone(folder: Path) -> None:
+        there = _ground(nursery, cluster, folder / "0", figures, synchronous=True)
         async with there as ground, ground.load.coming():
             await ground.at_work("looks_anew_each_time")
             _judge_sessions(figures, await ground.left_alone())
 
-    await tried(figures, alone, tmp_path)
+    await with_retries(figures, run_alone, tmp_path)
     figures.conclude()
 
 
@@ -225,9 +225,9 @@ async def test_E15_ablation_asynchronous(nursery: Nursery, cluster: Cluster, tmp
     counted = {"n": stored, "failovers": ROUNDS, "unsent_s": UNSENT_S}
     figures.note(**counted)
     figures.zero(lost=lost)
-    told = Figures("E15", seed=figures.seed)
-    told.note(what="asynchronous, killed", lost_with_an_asynchronous_standby=lost, **counted)
-    conclude(figures, told)
+    own_figures = Figures("E15", seed=figures.seed)
+    own_figures.note(what="asynchronous, killed", lost_with_an_asynchronous_standby=lost, **counted)
+    conclude(figures, own_figures)
 
 
 async def test_E15_ablation_connections_are_kept(nursery: Nursery, cluster: Cluster, tmp_path: Path) -> None:

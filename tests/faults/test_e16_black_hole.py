@@ -82,11 +82,11 @@ class _Silence:
         figures.holds(longest_s <= HANG_BOUND_S, f"longest hang {longest_s:.1f} s")
 
 
-async def _asked(child: Child, what: str, **how: Any) -> float:
+async def _timed_ask(child: Child, command: str, **how: Any) -> float:
     """Seconds until the answer, whatever it is."""
     began_s = time.monotonic()
     with suppress(Asked):
-        await child.ask(what, **how)
+        await child.ask(command, **how)
     return ran_s(began_s)
 
 
@@ -101,8 +101,8 @@ async def _fall_silent(stage: Stage, child: Child, wire: TcpWire, how: str) -> _
     ]
     job = {"kind": "fault.work", "tenant_id": tenant, "queue": "none", "args": {"n": -1}}
     asks += [("enqueue", {"jobs": [job]})] * ASKS
-    asked = [asyncio.create_task(_asked(child, what, **more)) for what, more in asks]
-    return _Silence(child, wire, asked, time.monotonic(), standing)
+    tasks = [asyncio.create_task(_timed_ask(child, command, **more)) for command, more in asks]
+    return _Silence(child, wire, tasks, time.monotonic(), standing)
 
 
 async def _silence(stage: Stage, sink: Path, how: str) -> Figures:
@@ -113,7 +113,7 @@ async def _silence(stage: Stage, sink: Path, how: str) -> Figures:
         child, leaving = await stage.all_born(2, url=url, sink=str(sink), worker=numbers, **NUMBERS)
         silence = await _fall_silent(stage, child, wire, how)
         waits_s, let_go_s, exit_s = await asyncio.gather(
-            silence.waits_s(2 * HANG_BOUND_S), silence.let_go_s(2 * HANG_BOUND_S), _asked(leaving, "stop")
+            silence.waits_s(2 * HANG_BOUND_S), silence.let_go_s(2 * HANG_BOUND_S), _timed_ask(leaving, "stop")
         )
         wire.heal()
         back_s = time.monotonic()
@@ -128,8 +128,8 @@ async def _silence(stage: Stage, sink: Path, how: str) -> Figures:
 
 
 async def test_E16_black_hole(stage: Stage, tmp_path: Path) -> None:
-    ways = ("black hole", "stall")
-    both = await asyncio.gather(*(_silence(stage, tmp_path / f"sink-{how}.ndjson", how) for how in ways))
+    faults = ("black hole", "stall")
+    both = await asyncio.gather(*(_silence(stage, tmp_path / f"sink-{how}.ndjson", how) for how in faults))
     for figures in both:
         figures.conclude()
 
@@ -143,5 +143,5 @@ async def test_E16_ablation_waits_for_ever(stage: Stage) -> None:
         await child.kill()
         await asyncio.gather(*silence.asked, return_exceptions=True)
     for sign in ("hanging", "standing"):
-        assert any(what.startswith(sign) for what in figures.broken), f"{sign} was not seen: {figures.line}"
+        assert any(claim.startswith(sign) for claim in figures.broken), f"{sign} was not seen: {figures.line}"
     figures.conclude()

@@ -32,7 +32,7 @@ SIZE_MIB, ROOMY_MIB = 256, 4096  # of the disk that is filled, and of the other
 PROCESSES, SLOTS = 2, 8
 ROUNDS = sized(1, 5)
 FULL_S = sized(0.5, 15.0)
-BEFORE = 20  # batches that are acknowledged before each fault
+BATCHES_BEFORE = 20  # batches that are acknowledged before each fault
 REFUSED = 3  # asks, before it counts as full
 REFUSED_WITHIN_S = sized(30.0, 180.0)  # what was set aside for the log is used up first
 PAD_BITS = 128_000
@@ -66,12 +66,12 @@ class _Ground:
 
         Before that some are acknowledged, which could be lost.
         """
-        await self._acknowledged(BEFORE)
+        await self._acknowledged(BATCHES_BEFORE)
         self.disk.fill()
-        before = self._refused()
+        refused_before = self._refused()
 
         async def is_refused() -> bool:
-            return self._refused() >= before + REFUSED
+            return self._refused() >= refused_before + REFUSED
 
         await until(is_refused, "an enqueue is refused", REFUSED_WITHIN_S)
         await asyncio.sleep(FULL_S)
@@ -91,7 +91,7 @@ class _Ground:
         await until(are_stored, f"{more} batches are stored")
 
     def _refused(self) -> int:
-        return sum(count for told, count in self.load.told.items() if told != "stored")
+        return sum(count for outcome, count in self.load.told.items() if outcome != "stored")
 
     async def lost(self) -> int:
         """Acknowledged jobs that are not there."""
@@ -100,14 +100,16 @@ class _Ground:
 
 @asynccontextmanager
 async def _ground(
-    nursery: Nursery, cluster: Cluster, folder: Path, figures: Figures, way: str, *unsafe: str
+    nursery: Nursery, cluster: Cluster, folder: Path, figures: Figures, fault: str, *unsafe: str
 ) -> AsyncIterator[_Ground]:
     async with AsyncExitStack() as stack:
-        roomy = way == "log", way == "data"
-        disk, wal = (stack.enter_context(small_disk(ROOMY_MIB if one else SIZE_MIB)) for one in roomy)
+        roomy = fault == "log", fault == "data"
+        disk, wal = (
+            stack.enter_context(small_disk(ROOMY_MIB if is_roomy else SIZE_MIB)) for is_roomy in roomy
+        )
         server = Cluster(disk.folder / "root", settings=SMALL_LOG)
         server.take(cluster)
-        if way != "together":
+        if fault != "together":
             server.keep_wal_in(wal.folder / "wal")
         await asyncio.to_thread(server.start)
         stack.callback(server.stop)
@@ -117,16 +119,16 @@ async def _ground(
         desk = await stage.born(unsafe=unsafe, **PATIENCE)
         load = Load(desk, figures, batch=20, every_s=0.02, more={"pad": pad})
         try:
-            yield _Ground(stage, server, wal if way == "log" else disk, load, folder / "sink.ndjson")
+            yield _Ground(stage, server, wal if fault == "log" else disk, load, folder / "sink.ndjson")
         finally:
             await stage.database.close()
 
 
-@pytest.mark.parametrize("way", ["together", "data", "log"])
-async def test_E17_disk_full(nursery: Nursery, cluster: Cluster, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("fault", ["together", "data", "log"])
+async def test_E17_disk_full(nursery: Nursery, cluster: Cluster, tmp_path: Path, fault: str) -> None:
     figures, resumed_s = Figures("E17"), list[float]()
-    figures.note(what=f"full: {way}", rounds=ROUNDS)
-    async with _ground(nursery, cluster, tmp_path, figures, way) as ground:
+    figures.note(what=f"full: {fault}", rounds=ROUNDS)
+    async with _ground(nursery, cluster, tmp_path, figures, fault) as ground:
         order = {"child": "command", "sink": str(ground.sink), "worker": NUMBERS, **PATIENCE}
         workers = await ground.stage.all_born(PROCESSES, **order)
         async with ground.load.coming():

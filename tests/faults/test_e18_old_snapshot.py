@@ -79,13 +79,16 @@ class _Looks:
 
     async def cost(self, for_s: float) -> tuple[list[float], dict[str, float]]:
         """Those of the next *for_s* that find something: seconds of each, and entries read on average."""
-        before, began_s = await self._read(), time.monotonic()
+        reads_before, began_s = await self._read(), time.monotonic()
         await asyncio.sleep(for_s)
-        after, over_s = await self._read(), time.monotonic()
+        reads_after, over_s = await self._read(), time.monotonic()
         lines = [json.loads(line) for line in self.ledger.read_text().splitlines()]
         took_s = [line["took_s"] for line in lines if began_s <= line["t"] <= over_s and line["jobs"]]
-        each = {name: round((after[name] - before[name]) / max(1, len(took_s)), 1) for name in after}
-        return took_s, each
+        reads_each = {
+            name: round((reads_after[name] - reads_before[name]) / max(1, len(took_s)), 1)
+            for name in reads_after
+        }
+        return took_s, reads_each
 
     async def _read(self) -> dict[str, int]:
         return {row["name"]: row["entries"] for row in await self.stage.rows(READ, list(BOUNDS))}

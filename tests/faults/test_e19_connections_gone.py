@@ -70,10 +70,10 @@ async def crowded(nursery: Nursery, small: OwnServer, tmp_path: Path) -> AsyncIt
     database = await Database.open(settings_of(url, min_size=1, max_size=1))
     async with staged(nursery, database, tmp_path) as stage:
 
-        async def alone() -> bool:
+        async def is_alone() -> bool:
             return (await stage.rows(OTHERS))[0]["n"] == 0
 
-        await until(alone, "those of the test before are gone")
+        await until(is_alone, "those of the test before are gone")
         yield stage
         await stage.database.close()
 
@@ -124,11 +124,11 @@ class _Crowd:
             await asyncio.sleep(PAUSE_S)
             await database.fetch(LOOK)
 
-    async def _timed(self, wish: Awaitable[T]) -> T | None:
+    async def _timed(self, operation: Awaitable[T]) -> T | None:
         """What came of *wish*; None where it was refused."""
         began_s, answer = time.monotonic(), None
         try:
-            answer = await wish
+            answer = await operation
             self.told["done"] += 1
         except DependencyUnavailableError as error:
             self.told[type(error).__name__] += 1

@@ -55,7 +55,7 @@ async def test_E20_clocks(nursery: Nursery, tmp_path: Path) -> None:
             fleet.note_rate(RATE)
             await fleet.note_free()
             verdict = await fleet.note_log()
-            longest_s = max(told["longest_retry_s"] for told in fleet.told)
+            longest_s = max(figure["longest_retry_s"] for figure in fleet.told)
             figures.note(faults=len(JUMPS_S), jumps_s=list(JUMPS_S), wall_jumps=counts["wall_jumps"])
             figures.zero(early_ends=verdict.expired, degraded=counts["gate_degraded"])
             figures.holds(longest_s <= LONGEST_WAIT_S, f"told to wait {longest_s:.0f} s")

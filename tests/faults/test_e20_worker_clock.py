@@ -45,7 +45,7 @@ BATCH = 5
 URGENT, NORMAL = 1, 2  # what was delayed goes first: were it due early, nothing would hold it up
 NEAR_S = 60.0
 
-HELD = "SELECT count(*) AS jobs FROM job WHERE state = 'running' AND session_id = $1"
+RUNNING_JOBS = "SELECT count(*) AS jobs FROM job WHERE state = 'running' AND session_id = $1"
 LOST = "SELECT count(*) AS sessions FROM worker_session WHERE lost_at IS NOT NULL"
 
 
@@ -86,17 +86,17 @@ class _Fleet:
 
     async def jump(self, jump_s: float) -> None:
         """Set the odd one's clock so far ahead while it has jobs; return when over a lease has passed."""
-        held = 0
+        jobs_held = 0
 
         async def at_work() -> bool:
-            nonlocal held
-            held = int((await self.stage.rows(HELD, UUID(self.odd.session_id)))[0]["jobs"])
-            if not held and await self._none_open():  # the others had the rest of them
+            nonlocal jobs_held
+            jobs_held = int((await self.stage.rows(RUNNING_JOBS, UUID(self.odd.session_id)))[0]["jobs"])
+            if not jobs_held and await self._none_open():  # the others had the rest of them
                 await self.ask(self.others[0])
-            return held > 0
+            return jobs_held > 0
 
         await until(at_work, "the odd one has jobs")
-        self.held.append(held)
+        self.held.append(jobs_held)
         self.clock.set(jump_s)
         ahead_s, other_s = await self.ask(self.odd), await self.ask(self.others[0])
         self.figures.holds(abs(ahead_s - jump_s) < NEAR_S, f"the odd clock is {ahead_s:.0f} s ahead")
@@ -169,22 +169,22 @@ async def test_E20_worker_with_jobs(stage: Stage, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unsafe", "seen"),
+    ("unsafe", "expected"),
     [
         ("renews_by_own_clock", "early_rescues"),
         ("judges_by_own_clock", "early_rescues"),
         ("schedules_by_own_clock", "run_early"),
     ],
 )
-async def test_E20_ablation_own_clock(stage: Stage, tmp_path: Path, unsafe: str, seen: str) -> None:
-    figures = Figures("E20", ablation=unsafe, sees=f"{seen} =")
+async def test_E20_ablation_own_clock(stage: Stage, tmp_path: Path, unsafe: str, expected: str) -> None:
+    figures = Figures("E20", ablation=unsafe, sees=f"{expected} =")
     async with _fleet(stage, figures, tmp_path, unsafe) as fleet:
         await fleet.jump(-TEN_MINUTES_S)
 
         async def is_harmed() -> bool:
-            return bool((await fleet.harms())[seen])
+            return bool((await fleet.harms())[expected])
 
-        await until(is_harmed, f"{seen} is not 0")
+        await until(is_harmed, f"{expected} is not 0")
         figures.note(n=len(fleet.due_s), faults=1)
         figures.zero(**await fleet.harms())
     figures.conclude()

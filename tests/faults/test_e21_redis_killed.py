@@ -18,7 +18,7 @@ from tests.faults.support.drained import drained
 from tests.faults.support.fleet import BOTH, OVERLAP_S, RATE, SLOTS_BOUND_S, Fleet, fleet_at, pool_log
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
-from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.report import Figures, quantiles, sized, with_retries
 from tests.faults.support.valkey import OwnValkey
 from tests.support.pool_verdict import verify_pool_log
 
@@ -51,11 +51,11 @@ async def _killed(fleet: Fleet, valkey: OwnValkey) -> tuple[float, float]:
 
 
 async def _kills(fleet: Fleet, valkey: OwnValkey, kills: int, down_s: float) -> None:
-    figures, alone = fleet.figures, 0
+    figures, degraded_calls = fleet.figures, 0
     noticed_s, resumed_s, full_s = [], [], []
     for _ in range(kills):
         await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
-        before = len(fleet.upstream.calls)
+        call_count = len(fleet.upstream.calls)
         verdict = verify_pool_log(await pool_log(valkey.url))
         figures.holds(not verdict.violation, f"before a kill: {verdict.violation}")
         struck_s = time.monotonic()
@@ -63,14 +63,14 @@ async def _kills(fleet: Fleet, valkey: OwnValkey, kills: int, down_s: float) -> 
         noticed_s.append(noticed)
         resumed_s.append(await fleet.back(back_s, struck_s))
         full_s.append(await fleet.all_slots(back_s))
-        alone += sum(call.local for call in fleet.upstream.calls[before:])
+        degraded_calls += sum(call.local for call in fleet.upstream.calls[call_count:])
     await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
-    figures.note(kills=kills, noticed_s=quantiles(noticed_s), alone=alone)
+    figures.note(kills=kills, noticed_s=quantiles(noticed_s), alone=degraded_calls)
     figures.note(resume_s=quantiles(resumed_s), slots_full_s=quantiles(full_s))
     figures.holds(max(noticed_s) < NOTICED_S, f"noticed after {max(noticed_s):.2f} s")
     figures.holds(max(resumed_s) <= SLOTS_BOUND_S, f"resumed after {max(resumed_s):.2f} s")
     figures.holds(max(full_s) <= SLOTS_BOUND_S, f"all slots after {max(full_s):.2f} s")
-    figures.holds(alone > 0, "the shares let nobody through")
+    figures.holds(degraded_calls > 0, "the shares let nobody through")
 
 
 async def _experiment(fleet: Fleet, valkey: OwnValkey, kills: int, down_s: float) -> None:
@@ -129,10 +129,10 @@ async def test_E21_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Pat
     """A bucket that is full again after a restart gives its burst twice; it takes 10 s to fill up."""
     figures = Figures("E21", ablation="no_marker_rule", sees="rate over")
 
-    async def strike(own: Path) -> None:
+    async def strike(folder: Path) -> None:
         with own_ground(figures) as valkey:
             kill = partial(_killed, valkey=valkey)
-            await drained(nursery, valkey.url, own, figures, kill, "no_marker_rule", times=1)
+            await drained(nursery, valkey.url, folder, figures, kill, "no_marker_rule", times=1)
 
-    await tried(figures, strike, tmp_path)
+    await with_retries(figures, strike, tmp_path)
     figures.conclude()

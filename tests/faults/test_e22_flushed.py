@@ -26,7 +26,7 @@ from tests.faults.support.fleet import (
 )
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
-from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.report import Figures, quantiles, sized, with_retries
 from tests.support.pool_verdict import verify_pool_log
 
 pytestmark = pytest.mark.slow
@@ -46,11 +46,11 @@ async def _flush(fleet: Fleet, url: str) -> float:
             pipe.xrange(f"{LOG}:e")
             pipe.flushall()
             pipe.script_flush()
-            told, *_ = await pipe.execute()
+            flushed, *_ = await pipe.execute()
         flushed_s = time.monotonic() + ON_WAY_S
     finally:
         await client.aclose()
-    verdict = verify_pool_log(parsed(fields) for _, fields in told)
+    verdict = verify_pool_log(parsed(fields) for _, fields in flushed)
     fleet.figures.holds(not verdict.violation, f"before a flush: {verdict.violation}")
     fleet.figures.note(told_again=fleet.figures.counters.get("told_again", 0) + verdict.adopted)
     return flushed_s
@@ -114,9 +114,9 @@ async def test_E22_lost_buckets_begin_empty(
         struck_s = time.monotonic()
         return struck_s, await _flush(fleet, fleet.url)
 
-    async def strike(own: Path) -> None:
+    async def strike(folder: Path) -> None:
         with own_ground(figures) as valkey:
-            await drained(nursery, valkey.url, own, figures, flush, *unsafe, overlap_s=0.0)
+            await drained(nursery, valkey.url, folder, figures, flush, *unsafe, overlap_s=0.0)
 
-    await tried(figures, strike, tmp_path)
+    await with_retries(figures, strike, tmp_path)
     figures.conclude()

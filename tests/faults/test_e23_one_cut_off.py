@@ -19,7 +19,7 @@ from tests.faults.support.fleet import BOTH, BUCKETS_BOUND_S, LEASE_S, RATE, SLO
 from tests.faults.support.ground import one_server, own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.rate import most_over
-from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.report import Figures, quantiles, sized, with_retries
 from tests.support.standstill import passed
 
 pytestmark = [pytest.mark.slow, one_server]
@@ -89,15 +89,17 @@ async def test_E23_ablation_who_is_cut_off_has_all(nursery: Nursery, tmp_path: P
     """It knows of nobody else, so its share is the whole."""
     figures = Figures("E23", ablation="share_is_the_whole", sees="over_with_one_share")
 
-    async def cut(own: Path) -> None:
+    async def cut(folder: Path) -> None:
         with own_ground(figures) as valkey:
             async with (
                 tcp_proxy(valkey.url) as (wire, url),
-                fleet_at(nursery, valkey.url, own, figures, limit=SLOTS + SHARE, work_s=[0.1, 0.2]) as fleet,
+                fleet_at(
+                    nursery, valkey.url, folder, figures, limit=SLOTS + SHARE, work_s=[0.1, 0.2]
+                ) as fleet,
             ):
                 await _all_born(fleet, url, processes=1)
                 await _cut(fleet, wire)
                 figures.zero(over_with_one_share=fleet.upstream.over)
 
-    await tried(figures, cut, tmp_path)
+    await with_retries(figures, cut, tmp_path)
     figures.conclude()

@@ -29,7 +29,7 @@ from tests.faults.support.fleet import (
 )
 from tests.faults.support.ground import one_server, own_ground
 from tests.faults.support.nursery import Nursery
-from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.report import Figures, quantiles, sized, with_retries
 from tests.faults.support.valkey import OwnValkey
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 PROCESSES = 3
 ROUNDS = sized(1, 5)
 STALL_S = sized(2.2, 10.0)  # longer than a lease and its notice: the shares count
-WAYS = sized(("frozen",), ("pause", "asleep", "frozen"))
+STALLS = sized(("frozen",), ("pause", "asleep", "frozen"))
 PEAK_CALLS = 30
 LATER_S = 1.0  # so much later than the first the others are back
 LATENCIES_S = (0.005, 0.05, 0.3, 3.0)
@@ -59,11 +59,11 @@ async def _stall(valkey: OwnValkey, how: str, for_s: float) -> None:
 
 
 async def _stalls(
-    fleet: Fleet, valkey: OwnValkey, ways: tuple[str, ...], for_s: float, limit: BucketLimit = RATE
+    fleet: Fleet, valkey: OwnValkey, stalls: tuple[str, ...], for_s: float, limit: BucketLimit = RATE
 ) -> None:
     resumed_s, full_s, first_second = [], [], []
     await fleet.warm_up()
-    for how in ways:
+    for how in stalls:
         await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
         struck_s = time.monotonic()
         await _stall(valkey, how, for_s)
@@ -73,7 +73,7 @@ async def _stalls(
         await asyncio.sleep(max(0.0, over_s + 1.0 - time.monotonic()))
         first_second.append(len(fleet.upstream.spends(over_s, over_s + 1.0)))
     figures = fleet.figures
-    figures.note(stalls=list(ways), stall_s=for_s, first_second=first_second)
+    figures.note(stalls=list(stalls), stall_s=for_s, first_second=first_second)
     figures.note(resume_s=quantiles(resumed_s), buckets_full_s=quantiles(full_s))
     figures.holds(max(resumed_s) <= BUCKETS_BOUND_S, f"resumed after {max(resumed_s):.2f} s")
     figures.holds(max(full_s) <= BUCKETS_BOUND_S, f"the rate was full after {max(full_s):.2f} s")
@@ -84,8 +84,8 @@ async def test_E23_redis_stalls(nursery: Nursery, tmp_path: Path) -> None:
     with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, plan=BOTH) as fleet:
             await fleet.all_born(PROCESSES)
-            ways = WAYS * ROUNDS
-            await _stalls(fleet, valkey, ways, STALL_S)
+            stalls = STALLS * ROUNDS
+            await _stalls(fleet, valkey, stalls, STALL_S)
             await fleet.rest()
             fleet.note_callers()
             fleet.note_upstream()
@@ -136,9 +136,9 @@ async def _owed(nursery: Nursery, folder: Path, figures: Figures, *unsafe: str) 
     """One stall, with a bucket that fills up while the processes spend their shares."""
     limit = BucketLimit("bucket", 200, 100)
 
-    async def stalled(own: Path) -> None:
+    async def stalled(folder: Path) -> None:
         with own_ground(figures) as valkey:
-            async with fleet_at(nursery, valkey.url, own, figures, **rate_alone(limit, *unsafe)) as fleet:
+            async with fleet_at(nursery, valkey.url, folder, figures, **rate_alone(limit, *unsafe)) as fleet:
                 await fleet.all_born(PROCESSES)
                 await fleet.served(225)
                 await _stalls(fleet, valkey, ("pause",), 1.7, limit)
@@ -149,7 +149,7 @@ async def _owed(nursery: Nursery, folder: Path, figures: Figures, *unsafe: str) 
                 figures.note(n=len(fleet.upstream.calls))
                 fleet.note_rate(limit, overlap_s=OVERLAP_S)
 
-    await tried(figures, stalled, folder)
+    await with_retries(figures, stalled, folder)
 
 
 async def test_E23_rate_spent_during_the_stall_is_owed(nursery: Nursery, tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ async def test_E23_ablation_who_is_back_first_takes_all(nursery: Nursery, tmp_pa
     figures = Figures("E23", ablation="no_share_on_return", sees="over_limit_at_upstream")
     order = {"work_s": [0.3, 0.5], "unsafe": ["no_share_on_return"]}
 
-    async def stalled(own: Path) -> None:
+    async def stalled(folder: Path) -> None:
         with own_ground(figures) as valkey:
             async with (
                 tcp_proxy(valkey.url) as (wire, url),
-                fleet_at(nursery, valkey.url, own, figures, processes=PROCESSES, **order) as fleet,
+                fleet_at(nursery, valkey.url, folder, figures, processes=PROCESSES, **order) as fleet,
             ):
                 late = [fleet.born(rank, url=url) for rank in range(1, PROCESSES)]
                 await asyncio.gather(fleet.born(0), *late)
@@ -187,5 +187,5 @@ async def test_E23_ablation_who_is_back_first_takes_all(nursery: Nursery, tmp_pa
                 await fleet.back(time.monotonic())
                 fleet.note_upstream()
 
-    await tried(figures, stalled, tmp_path)
+    await with_retries(figures, stalled, tmp_path)
     figures.conclude()

@@ -27,7 +27,7 @@ from tests.faults.support.fleet import (
 from tests.faults.support.ground import CLUSTERED, ClusterPair, own_pair
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.redispair import Pair
-from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.report import Figures, quantiles, sized, with_retries
 from tests.support.standstill import all_ran_s
 
 pytestmark = pytest.mark.slow
@@ -110,7 +110,9 @@ async def test_E24_lost_buckets_begin_empty(nursery: Nursery, tmp_path: Path) ->
 @pytest.mark.skipif(CLUSTERED, reason=NO_REPLICAOF)
 async def test_E24_ablation_what_the_replica_says(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E24", ablation="no_run_id_for_buckets", sees="rate over")
-    await tried(figures, lambda own: _unheard(nursery, own, figures, "no_run_id", times=1), tmp_path)
+    await with_retries(
+        figures, lambda folder: _unheard(nursery, folder, figures, "no_run_id", times=1), tmp_path
+    )
     figures.conclude()
 
 

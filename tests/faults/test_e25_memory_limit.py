@@ -27,7 +27,7 @@ from tests.faults.support.fleet import (
 )
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
-from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.report import Figures, quantiles, sized, with_retries
 from tests.faults.support.valkey import OwnValkey
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ async def _unfit(fleet: Fleet, valkey: OwnValkey, how: str) -> tuple[float, floa
 
     Seconds until all were let in by it again, and until the rate was full.
     """
-    figures, begun, since_s = fleet.figures, len(fleet.upstream.calls), time.monotonic()
+    figures, call_count, since_s = fleet.figures, len(fleet.upstream.calls), time.monotonic()
     if how == "full":
         await valkey.tell("CONFIG", "SET", "maxmemory", FULL)
     else:
@@ -55,17 +55,19 @@ async def _unfit(fleet: Fleet, valkey: OwnValkey, how: str) -> tuple[float, floa
     await fleet.all_away(since_s)
     late = await fleet.born(callers=0)  # who begins now is told the cause, not its first sign
     await asyncio.sleep(FULL_S)
-    told = [line for line in fleet.lines() if line["told"] == "degraded" and line["s"] > since_s]
+    degraded_lines = [line for line in fleet.lines() if line["told"] == "degraded" and line["s"] > since_s]
     await fleet.kill(late)
-    alone = [call for call in fleet.upstream.calls[begun:] if call.local]
+    degraded_calls = [call for call in fleet.upstream.calls[call_count:] if call.local]
     sign = "no memory left" if how == "full" else "maxmemory-policy is allkeys-lru"
-    figures.holds(any(sign in line["why"] for line in told), f"{how}: nobody says {sign!r}")
-    figures.zero(**{f"flapped_{how}": len(told) - PROCESSES - 1})
-    figures.holds(len(alone) > PROCESSES, f"{how}: {len(alone)} calls were let in by the shares")
+    figures.holds(any(sign in line["why"] for line in degraded_lines), f"{how}: nobody says {sign!r}")
+    figures.zero(**{f"flapped_{how}": len(degraded_lines) - PROCESSES - 1})
+    figures.holds(
+        len(degraded_calls) > PROCESSES, f"{how}: {len(degraded_calls)} calls were let in by the shares"
+    )
     for setting, value in ("maxmemory-policy", "noeviction"), ("maxmemory", 0):
         await valkey.tell("CONFIG", "SET", setting, value)
     back_s = time.monotonic()
-    figures.note(**{f"alone_{how}": len(alone)})
+    figures.note(**{f"alone_{how}": len(degraded_calls)})
     return await fleet.back(back_s, since_s), await fleet.full_rate(RATE, back_s)
 
 
@@ -129,7 +131,9 @@ async def test_E25_rate_spent_without_memory_is_owed(nursery: Nursery, tmp_path:
 
 async def test_E25_ablation_nothing_is_owed(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E25", ablation="no_debts", sees="rate over")
-    await tried(figures, lambda own: _full_for_a_while(nursery, own, figures, "no_debts", times=1), tmp_path)
+    await with_retries(
+        figures, lambda folder: _full_for_a_while(nursery, folder, figures, "no_debts", times=1), tmp_path
+    )
     figures.conclude()
 
 
@@ -144,9 +148,11 @@ async def test_E25_process_that_returns_first_stays_within_the_limit(
 
 async def test_E25_ablation_who_is_back_first_takes_all(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E25", ablation="no_share_on_return", sees="rate over")
-    await tried(
+    await with_retries(
         figures,
-        lambda own: _full_for_a_while(nursery, own, figures, "no_share_on_return", times=1, one_by_one=True),
+        lambda folder: _full_for_a_while(
+            nursery, folder, figures, "no_share_on_return", times=1, one_by_one=True
+        ),
         tmp_path,
     )
     figures.conclude()

@@ -17,7 +17,7 @@ from tests.faults.support.drained import TIMES, drained
 from tests.faults.support.fleet import BOTH, LEASE_S, OVERLAP_S, RATE, SLOTS, SLOTS_BOUND_S, Fleet, fleet_at
 from tests.faults.support.ground import CLUSTERED, own_ground
 from tests.faults.support.nursery import Nursery
-from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.report import Figures, quantiles, sized, with_retries
 from tests.faults.support.valkey import OwnValkey
 
 pytestmark = pytest.mark.slow
@@ -50,8 +50,8 @@ async def _crash(fleet: Fleet, valkey: OwnValkey) -> tuple[float, float]:
 
 async def _experiment(fleet: Fleet, valkey: OwnValkey, crashes: int) -> None:
     await fleet.all_born(PROCESSES)
-    came = [await _crash(fleet, valkey) for _ in range(crashes)]
-    resumed_s, full_s = [first for first, _ in came], [all_s for _, all_s in came]
+    crashes_seen = [await _crash(fleet, valkey) for _ in range(crashes)]
+    resumed_s, full_s = [first for first, _ in crashes_seen], [all_s for _, all_s in crashes_seen]
     await fleet.rest()
     fleet.note_callers()
     fleet.note_upstream()
@@ -101,7 +101,9 @@ async def test_E26_spent_rate_stays_spent(nursery: Nursery, tmp_path: Path) -> N
 @pytest.mark.skipif(CLUSTERED, reason=SLOWLY_BACK)
 async def test_E26_ablation_what_the_file_says(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E26", ablation="no_run_id_for_buckets", sees="rate over")
-    await tried(figures, lambda own: _unwritten(nursery, own, figures, "no_run_id", times=1), tmp_path)
+    await with_retries(
+        figures, lambda folder: _unwritten(nursery, folder, figures, "no_run_id", times=1), tmp_path
+    )
     figures.conclude()
 
 

@@ -59,8 +59,8 @@ async def _storm(fleet: Fleet, kills: int, freezes: int) -> None:
         await asyncio.sleep(draw.uniform(0.05, 0.25))
         if len(frozen) == len(fleet.children):
             await asyncio.wait([task for _, task in frozen], return_when=asyncio.FIRST_COMPLETED)
-            frozen = [(one, task) for one, task in frozen if not task.done()]
-        awake = [child for child in fleet.children if child not in [one for one, _ in frozen]]
+            frozen = [(child, task) for child, task in frozen if not task.done()]
+        awake = [child for child in fleet.children if child not in [child for child, _ in frozen]]
         child = draw.choice(awake)
         if deed == "kill":
             rank = fleet.ranks[child.pid]
@@ -69,7 +69,7 @@ async def _storm(fleet: Fleet, kills: int, freezes: int) -> None:
         else:
             for_s = draw.uniform(0.2, 2.0) * LEASE_S
             frozen.append((child, asyncio.create_task(fleet.freeze(child, for_s))))
-        frozen = [(one, task) for one, task in frozen if not task.done()]
+        frozen = [(child, task) for child, task in frozen if not task.done()]
     await asyncio.gather(*(task for _, task in frozen))
 
 
@@ -91,12 +91,12 @@ async def _cycles(fleet: Fleet, kills: int, freezes: int, cycles: int) -> None:
 
 async def _note_left(fleet: Fleet, valkey: OwnValkey) -> None:
     """Within a lease nothing is left in the store."""
-    left = -1
+    leases_left = -1
     with suppress(TimeoutError):
         async with asyncio.timeout(LEASE_S):
-            while left := await valkey.tell("ZCARD", f"{LOG}:l"):
+            while leases_left := await valkey.tell("ZCARD", f"{LOG}:l"):
                 await asyncio.sleep(0.02)
-    fleet.figures.zero(leases_left=left)
+    fleet.figures.zero(leases_left=leases_left)
 
 
 async def test_E27_slot_leak(nursery: Nursery, tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ async def _experiment(fleet: Fleet, valkey: OwnValkey, waiters: int) -> None:
     await fleet.served(waiters, within_s=240.0)
     took_s = time.monotonic() - began_s
     await fleet.rest()
-    asks = sum(told["asks"] for told in fleet.told)
-    longest_s = max(told["longest_wait_s"] for told in fleet.told)
+    asks = sum(figure["asks"] for figure in fleet.told)
+    longest_s = max(figure["longest_wait_s"] for figure in fleet.told)
     figures.note(n=waiters, keys=fleet.order.get("keys", 0), took_s=round(took_s, 3))
     figures.note(oldest_wait_s=round(longest_s, 3), asks_per_call=round(asks / waiters, 2))
     await _note_scripts(valkey, figures)
@@ -59,9 +59,9 @@ async def _experiment(fleet: Fleet, valkey: OwnValkey, waiters: int) -> None:
 
 async def _note_scripts(valkey: OwnValkey, figures: Figures) -> None:
     """How long they took; Redis before 7 knows no percentiles, but which took longer than 10 ms."""
-    told = (await valkey.tell("INFO", "latencystats")).get("latency_percentiles_usec_evalsha")
-    if told is not None:
-        p99_ms = round(float(told["p99"]) / 1000, 3)
+    latency = (await valkey.tell("INFO", "latencystats")).get("latency_percentiles_usec_evalsha")
+    if latency is not None:
+        p99_ms = round(float(latency["p99"]) / 1000, 3)
         figures.note(script_p99_ms=p99_ms)
         figures.holds(p99_ms <= SCRIPT_P99_MS, f"a script took {p99_ms} ms")
         return

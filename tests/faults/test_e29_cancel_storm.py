@@ -65,10 +65,10 @@ class Storm:
 
     async def run(self, asks: int, askers: int = ASKERS) -> None:
         """Each of *askers* asks for any tenant, again and again."""
-        left = iter(range(asks))
+        ask_numbers = iter(range(asks))
 
         async def ask_on() -> None:
-            for _ in left:
+            for _ in ask_numbers:
                 await self._once(self.draw.randrange(len(PRIMES)))
 
         await asyncio.gather(*(ask_on() for _ in range(askers)))
@@ -106,11 +106,11 @@ class Storm:
         """Slots that cannot be had, and calls that are paid for and were not made, of all tenants."""
         missing = lost = 0
         for tenant, plan in enumerate(self.plans):
-            got: list[Admitted] = []
+            admissions: list[Admitted] = []
             while isinstance(answer := await self.gate.admit(self._probe(plan)), Admitted):
-                got.append(answer)
-            missing += SLOTS - len(got)
-            for admitted in got:
+                admissions.append(answer)
+            missing += SLOTS - len(admissions)
+            for admitted in admissions:
                 await self.gate.release(Release(admitted))
             lost += round((await self._spent(plan) - self.spent[tenant]) / PRIMES[tenant])
         return missing, lost
@@ -145,9 +145,9 @@ async def _storm(figures: Figures) -> AsyncIterator[tuple[Storm, FaultProxy]]:
 async def _settled(storm: Storm, proxy: FaultProxy) -> tuple[int, int]:
     proxy.delay_s = lambda: 0.0
     until_s = time.monotonic() + LEASE_S
-    while (left := await storm.left_over()) != (0, 0) and time.monotonic() < until_s:
+    while (leftover := await storm.left_over()) != (0, 0) and time.monotonic() < until_s:
         await asyncio.sleep(0.05)
-    return left
+    return leftover
 
 
 async def _experiment(figures: Figures, asks: int) -> None:
@@ -156,12 +156,12 @@ async def _experiment(figures: Figures, asks: int) -> None:
         await storm.run(asks)
         took_s = time.monotonic() - began_s
         missing, lost = await _settled(storm, proxy)
-    told = storm.told
+    counts = storm.told
     failed = sum(
-        count for name, count in told.items() if name not in ("cancelled", "full", "admitted", "wrong")
+        count for name, count in counts.items() if name not in ("cancelled", "full", "admitted", "wrong")
     )
-    figures.note(n=storm.answers, asks=asks, asks_per_s=round(asks / took_s), told=dict(told))
-    figures.zero(wrong_answers=told["wrong"], failed=failed, slots_missing=missing, calls_lost=lost)
+    figures.note(n=storm.answers, asks=asks, asks_per_s=round(asks / took_s), told=dict(counts))
+    figures.zero(wrong_answers=counts["wrong"], failed=failed, slots_missing=missing, calls_lost=lost)
 
 
 async def test_E29_cancel_storm() -> None:
@@ -181,15 +181,15 @@ async def test_E29_ablation_nothing_is_undone(monkeypatch: pytest.MonkeyPatch) -
 async def test_E29_ablation_a_cancelled_read_leaves_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asks go over the connection themselves, and one that is cancelled leaves it open: the next reads on."""
     figures = Figures("E29", ablation="careless_link", sees="wrong_answers")
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for _ in range(10):  # a storm soon ends: answers that went astray leave every slot taken
         async with _storm(figures) as (storm, _):
             with monkeypatch.context() as patch:
                 gateless.careless_link(patch.setattr)
                 await storm.run(ABLATION_ASKS // 3, askers=2)
-        told.update(storm.told)
-        if told["wrong"] + told["TypeError"]:  # an answer of another kind is another's answer
+        counts.update(storm.told)
+        if counts["wrong"] + counts["TypeError"]:  # an answer of another kind is another's answer
             break
-    figures.note(n=sum(told.values()), told=dict(told))
-    figures.zero(wrong_answers=told["wrong"] + told["TypeError"])
+    figures.note(n=sum(counts.values()), told=dict(counts))
+    figures.zero(wrong_answers=counts["wrong"] + counts["TypeError"])
     figures.conclude()

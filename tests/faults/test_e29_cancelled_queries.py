@@ -77,9 +77,9 @@ class Parts:
             "accepted": self.accepted,
             "streams": self.streams,
         }
-        for what, figures in parts.items():
-            figures.note(what=what)
-        self._judged = [parts[what] for what in sees or parts]
+        for part_name, figures in parts.items():
+            figures.note(what=part_name)
+        self._judged = [parts[part_name] for part_name in sees or parts]
 
     def conclude(self) -> None:
         """Each for itself."""
@@ -114,8 +114,8 @@ async def _beyond(eyes: Database, most: int) -> int:
     """Backends of the storm that are at work or more than *most*, once there was time to recover."""
     until_s = time.monotonic() + RECOVERS_BOUND_S
     while True:
-        [seen] = await rows(eyes, BACKENDS, APPLICATION)
-        beyond = max(seen["at_work"], seen["backends"] - most)
+        [backends] = await rows(eyes, BACKENDS, APPLICATION)
+        beyond = max(backends["at_work"], backends["backends"] - most)
         if not beyond or time.monotonic() > until_s:
             return int(beyond)
         await asyncio.sleep(LOOK_S)
@@ -132,12 +132,12 @@ async def _judge_pool(storm: Storm, eyes: Database, figures: Figures) -> None:
         keeping = await asyncio.gather(*map(keeps, had), return_exceptions=True)
         recovers_s = ran_s(began_s)
         at_work = await _beyond(eyes, CONNECTIONS)
-    told = storm.lender.told
-    figures.note(n=told["looked_at"] + len(had), pool_recovers_s=round(recovers_s, 3))
+    counts = storm.lender.told
+    figures.note(n=counts["looked_at"] + len(had), pool_recovers_s=round(recovers_s, 3))
     figures.holds(recovers_s <= RECOVERS_BOUND_S, f"the pool was whole after {recovers_s:.1f} s")
     figures.zero(
-        settings_left=told["keeps"] + sum(found is not False for found in keeping),
-        transactions_left=told["in_transaction"],
+        settings_left=counts["keeps"] + sum(answer is not False for answer in keeping),
+        transactions_left=counts["in_transaction"],
     )
     missing = CONNECTIONS - len(had)
     figures.holds(not missing, f"{missing} of {CONNECTIONS} connections missing")
@@ -152,13 +152,15 @@ async def _experiment(
         await storm.run(asks)
         took_s = time.monotonic() - began_s
         await _judge_pool(storm, eyes, parts.connections)
-    left = await _beyond(eyes, 0)
-    parts.connections.holds(not left, f"{left} backends left")
-    told = storm.told
-    failed = sum(count for name, count in told.items() if name not in ("cancelled", "wrong", *ROUND_TRIPS))
-    parts.answers.note(n=storm.answers, asks=asks + ASKERS, asks_per_s=round(asks / took_s), told=dict(told))
+    beyond = await _beyond(eyes, 0)
+    parts.connections.holds(not beyond, f"{beyond} backends left")
+    counts = storm.told
+    failed = sum(count for name, count in counts.items() if name not in ("cancelled", "wrong", *ROUND_TRIPS))
+    parts.answers.note(
+        n=storm.answers, asks=asks + ASKERS, asks_per_s=round(asks / took_s), told=dict(counts)
+    )
     parts.answers.note(cancelled_with_a_connection=storm.lender.told["cancelled"])
-    parts.answers.zero(wrong_answers=told["wrong"], failed=failed)
+    parts.answers.zero(wrong_answers=counts["wrong"], failed=failed)
     storm.ledger.judge(await rows(eyes, STORED, KIND), parts.writes, parts.accepted, parts.streams)
 
 
@@ -237,12 +239,12 @@ async def test_E29_ablation_the_cancelled_keep_their_connections(
     database: Database, database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody takes them back."""
-    given = ConnectionCheckout._release
+    original = ConnectionCheckout._release
 
     async def take_back(lender: ConnectionCheckout, connection: DatabaseConnection, urgent: bool) -> None:
         task = asyncio.current_task()
         if task is None or task.get_name() != "fairlead-release-connection":
-            await given(lender, connection, urgent)
+            await original(lender, connection, urgent)
 
     parts = Parts("not_taken_back", connections="connections missing")
     monkeypatch.setattr(ConnectionCheckout, "_release", take_back)
@@ -261,29 +263,29 @@ async def test_E29_ablation_each_statement_counts_alone(
 
 
 @pytest.mark.parametrize(
-    ("guess", "what", "sees"), [("believes", "accepted", "lost"), ("does_again", "writes", "doubled")]
+    ("guess", "part_name", "sees"), [("believes", "accepted", "lost"), ("does_again", "writes", "doubled")]
 )
 async def test_E29_ablation_what_became_of_a_cancelled_write_is_guessed(
     guess: str,
-    what: str,
+    part_name: str,
     sees: str,
     database: Database,
     database_settings: DatabaseSettings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is taken for stored, or for not stored and done again under another id."""
-    given = PostgresJobStore.enqueue
+    original = PostgresJobStore.enqueue
 
     async def enqueue(store: PostgresJobStore, jobs: list[NewJob]) -> list[Enqueued]:
         try:
-            return await given(store, jobs)
+            return await original(store, jobs)
         except asyncio.CancelledError:
             if guess == "does_again":
-                await given(store, [replace(job, job_id=IDS.uuid7()) for job in jobs])
+                await original(store, [replace(job, job_id=IDS.uuid7()) for job in jobs])
                 raise
             return [Enqueued(job.job_id, True) for job in jobs]
 
-    parts = Parts(guess, **{what: sees})
+    parts = Parts(guess, **{part_name: sees})
     monkeypatch.setattr(PostgresJobStore, "enqueue", enqueue)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()

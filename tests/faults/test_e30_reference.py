@@ -21,12 +21,14 @@ RUNS, STEPS = sized(40, 4_000), 120
 
 async def _compare(url: str, figures: Figures, runs: int) -> None:
     """Draw histories until one differs, at most *runs*."""
-    found, run = None, 0
-    while run < runs and found is None:
+    difference_found, run = None, 0
+    while run < runs and difference_found is None:
         run += 1
-        found = await difference(url, history(figures.draw, STEPS))
-    figures.note(n=run * STEPS, runs=run, first="" if found is None else str(found)[:300])
-    figures.zero(mismatches=int(found is not None))
+        difference_found = await difference(url, history(figures.draw, STEPS))
+    figures.note(
+        n=run * STEPS, runs=run, first="" if difference_found is None else str(difference_found)[:300]
+    )
+    figures.zero(mismatches=int(difference_found is not None))
 
 
 async def test_E30_reference() -> None:
@@ -48,8 +50,8 @@ async def test_E30_ablation_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> No
     """Tokens gained within a second are lost, so 100 a minute are 60 for a caller that asks each second."""
     figures = Figures("E30", ablation="whole_seconds", sees="mismatches")
     change = ("fast_path", "local micros = elapsed_us - seconds * MICRO", "local micros = 0")
-    made = altered("gate", [change])
-    monkeypatch.setattr(node_module, "script", lambda _name: made)
+    script = altered("gate", [change])
+    monkeypatch.setattr(node_module, "script", lambda _name: script)
     with own_ground(figures) as valkey:
         await _compare(valkey.url, figures, RUNS)
     figures.conclude()

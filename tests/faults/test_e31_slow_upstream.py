@@ -26,7 +26,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.errors import CallFailedError, DeadlineExceededError, LimitExceededError, NotSentError
 from fairlead.testing.api import MalformedApi
-from tests.faults.support.calls import Callers, calling, settings_of, starved_s, taken
+from tests.faults.support.calls import Callers, calling, settings_of, slots_taken, starved_s
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.support.standstill import all_ran_s
 
@@ -58,7 +58,7 @@ class _Ground:
     async def ready(self, number: int, slots: int) -> None:
         """New tenants, one for each host: the breakers of those before are open."""
         self.number = number
-        self.tenants = [f"tenant-{number}-{place}" for place in range(len(HOSTS))]
+        self.tenants = [f"tenant-{number}-{index}" for index in range(len(HOSTS))]
         for tenant, liar in zip(self.tenants, self.liars, strict=True):
             await self.callers.connect(tenant, concurrency_limit=slots)
             await self.callers.call(tenant, f"{liar.url}/polite")
@@ -80,14 +80,14 @@ class _Ground:
     def _due(self) -> None:
         self.starved_s = starved_s()
 
-    async def _once(self, place: int, lie: str) -> None:
+    async def _once(self, index: int, lie: str) -> None:
         began_s = time.monotonic()
-        url = f"{self.liars[place].url}/{self.number}/{lie}"  # the ledger counts each round by itself
-        came = await self.callers.call(self.tenants[place], url, deadline_s=DEADLINE_S)
+        url = f"{self.liars[index].url}/{self.number}/{lie}"  # the ledger counts each round by itself
+        outcome = await self.callers.call(self.tenants[index], url, deadline_s=DEADLINE_S)
         others_s = max(0.0, starved_s() - self.starved_s)  # had the processors while it was to end
         self.calls.append((began_s, time.monotonic()))
         self.others_s.append(others_s)
-        match came:
+        match outcome:
             case CallFailedError(reason=reason) | NotSentError(reason=reason):
                 self.told[f"failed {reason}"] += 1
             case LimitExceededError(reason=reason):
@@ -95,18 +95,18 @@ class _Ground:
             case Response():
                 self.told["answered"] += 1
             case _:
-                self.told[type(came).__name__] += 1
+                self.told[type(outcome).__name__] += 1
 
     async def rest(self, slots: int) -> None:
         """What is left of it, once all have come back."""
         self.slots_stuck += sum(
             await asyncio.gather(*(self.callers.stuck(tenant, slots) for tenant in self.tenants))
         )
-        self.taken += taken(self.callers)
+        self.taken += slots_taken(self.callers)
 
     def note(self) -> None:
-        figures, known = self.figures, {"failed timeout", "failed pool", "closed slot", "closed breaker"}
-        known.add(
+        figures, reasons = self.figures, {"failed timeout", "failed pool", "closed slot", "closed breaker"}
+        reasons.add(
             DeadlineExceededError.__name__
         )  # the gate's answer came after the call's time, and nothing left
         took_s = all_ran_s(self.calls)
@@ -116,7 +116,7 @@ class _Ground:
         figures.note(n=len(took_s), deadline_s=DEADLINE_S, told=dict(self.told))
         figures.note(took_s=quantiles(took_s), took_alone_s=quantiles(took_alone_s))
         figures.zero(slots_stuck=self.slots_stuck, connections_taken=self.taken)
-        figures.zero(otherwise=sum(count for name, count in self.told.items() if name not in known))
+        figures.zero(otherwise=sum(count for name, count in self.told.items() if name not in reasons))
         longest_s = max(took_alone_s)
         figures.holds(longest_s <= DEADLINE_S + LATE_S, f"a call took {longest_s:.2f} s")
 
@@ -156,10 +156,10 @@ async def test_E31_ablation_time_is_not_kept(
     """The transport goes by another clock than the call's."""
     figures = Figures("E31", ablation="deadline_not_passed_on", sees="a call took")
 
-    given = transport_module._in_flight_of
+    original = transport_module._in_flight_of
 
     def longer(request: Any) -> Any:
-        flight = given(request)
+        flight = original(request)
         flight.deadline_mono += 4 * LATE_S
         return flight
 

@@ -25,7 +25,7 @@ from fairlead.app.client import Response
 from fairlead.errors import CallFailedError, FairleadError, ResponseDecodingError
 from fairlead.testing.api import MALFORMED_RESPONSES
 from fairlead.testing.api.raw import RawConnection, RawServer
-from tests.faults.support.calls import KEY, Callers, calling, echo, echoed, settings_of, taken
+from tests.faults.support.calls import KEY, Callers, calling, echo, echoed, settings_of, slots_taken
 from tests.faults.support.report import Figures, sized
 
 pytestmark = pytest.mark.slow
@@ -45,8 +45,8 @@ async def _liar(connection: RawConnection) -> None:
     """Lies under ``/liar/NAME``; else each answer says which request it is the answer to."""
     while (request := await connection.request()) is not None and not connection.is_closed:
         target = urlsplit(request.split(b" ", 2)[1].decode())
-        before, _, name = target.path.rpartition("/")
-        if before.endswith("/liar"):
+        folder_path, _, name = target.path.rpartition("/")
+        if folder_path.endswith("/liar"):
             await MALFORMED_RESPONSES[name](connection, dict(parse_qsl(target.query)))
         else:
             await echo(connection, request)
@@ -75,42 +75,44 @@ class _Ground:
         url = f"{self.server.url}/liar/{name}?pace_s=0.05&value=soon"
         deadline_s = SLOW_S if name in SLOW else DEADLINE_S
         try:
-            came = await self.callers.call("acme", url, deadline_s=deadline_s, max_body_bytes=MOST_BYTES)
-            self.told[f"{name}: {_read(came)}"] += 1
+            outcome = await self.callers.call("acme", url, deadline_s=deadline_s, max_body_bytes=MOST_BYTES)
+            self.told[f"{name}: {_read(outcome)}"] += 1
         except Exception as error:  # what users would see and could not have expected
             self.crashes += 1
             self.told[f"{name}: {error!r:.100}"] += 1
             return
-        if isinstance(came, FairleadError) and not (isinstance(came, CallFailedError) and came.reason):
-            self.unnamed.append(f"{name}: {came!r:.100}")
+        if isinstance(outcome, FairleadError) and not (
+            isinstance(outcome, CallFailedError) and outcome.reason
+        ):
+            self.unnamed.append(f"{name}: {outcome!r:.100}")
 
     async def _honest(self, path: str) -> None:
         self.calls += 1
-        came = await self.callers.call("acme", self.server.url + path, deadline_s=DEADLINE_S)
-        self.mixed += isinstance(came, Response) and not echoed(came, path)
-        self.spoilt += isinstance(came, FairleadError)
+        outcome = await self.callers.call("acme", self.server.url + path, deadline_s=DEADLINE_S)
+        self.mixed += isinstance(outcome, Response) and not echoed(outcome, path)
+        self.spoilt += isinstance(outcome, FairleadError)
 
     def note(self, figures: Figures) -> None:
         figures.note(n=self.calls, lies=len(MALFORMED_RESPONSES), outcomes=dict(sorted(self.told.items())))
         figures.zero(mixed_answers=self.mixed, honest_failed=self.spoilt, crashes=self.crashes)
         figures.zero(unnamed=len(self.unnamed))
-        said = b"".join(bytes(connection.received) for connection in self.server.connections)
-        kept = len(self.server.arrivals) / max(1, len(self.server.connections))
-        figures.note(calls_per_connection=round(kept, 2))
-        figures.holds(said.count(KEY.encode()) == len(self.server.arrivals), "a request without its key")
+        received = b"".join(bytes(connection.received) for connection in self.server.connections)
+        per_connection = len(self.server.arrivals) / max(1, len(self.server.connections))
+        figures.note(calls_per_connection=round(per_connection, 2))
+        figures.holds(received.count(KEY.encode()) == len(self.server.arrivals), "a request without its key")
 
 
-def _read(came: Response | FairleadError) -> str:
+def _read(outcome: Response | FairleadError) -> str:
     """What a caller makes of it; all that can be asked of an answer is asked."""
-    if isinstance(came, FairleadError):
-        return f"{came.category} {came.reason}"
-    assert isinstance(came.text, str)
-    assert came.headers is not None
+    if isinstance(outcome, FairleadError):
+        return f"{outcome.category} {outcome.reason}"
+    assert isinstance(outcome.text, str)
+    assert outcome.headers is not None
     try:
-        came.json()
+        outcome.json()
     except ResponseDecodingError:
-        return f"{came.status_code} text"
-    return f"{came.status_code} json"
+        return f"{outcome.status_code} text"
+    return f"{outcome.status_code} json"
 
 
 @asynccontextmanager
@@ -127,7 +129,7 @@ async def test_E32_liar(servers: Endpoints, database_settings: DatabaseSettings,
         for name in MALFORMED_RESPONSES:
             await ground.lies(name, HUGE_TIMES if name in HUGE else TIMES)
         figures.zero(slots_stuck=await ground.callers.stuck("acme", AT_ONCE))
-        figures.zero(connections_taken=taken(ground.callers))
+        figures.zero(connections_taken=slots_taken(ground.callers))
         ground.note(figures)
     figures.conclude()
 

@@ -51,12 +51,12 @@ async def _boxed(
     figures: Figures, nursery: Nursery, settings: dict[str, Any], folder: Path, box_bytes: int = BOX_BYTES
 ) -> AsyncIterator[tuple[Child, str]]:
     """A process in its box, and the address of the liar, who is outside of it."""
-    with boxes(box_bytes) as made:
-        figures.note(box=made.how, box_mib=box_bytes >> 20)
-        told = {"settings": settings, "numbers": {}, "log": str(folder / "child.log")}
-        child = Child(nursery, {"child": "bombed", **told, **made.order()})
+    with boxes(box_bytes) as boxes_made:
+        figures.note(box=boxes_made.how, box_mib=box_bytes >> 20)
+        child_order = {"settings": settings, "numbers": {}, "log": str(folder / "child.log")}
+        child = Child(nursery, {"child": "bombed", **child_order, **boxes_made.order()})
         await child.begin()
-        made.watch(child.pid)
+        boxes_made.watch(child.pid)
         try:
             async with ApiProcess("liar") as liar:
                 await child.ask("connect", tenant="acme")
@@ -70,30 +70,30 @@ async def _bombs(figures: Figures, child: Child, url: str, **options: Any) -> No
     lies = [f"gzip_bomb?mib={mib}" for mib in BOMB_MIB] + [*BOMBS]
     calls = [(f"tenant-{time}", lie) for time in range(TIMES) for lie in lies]
     grew: dict[str, int] = {}
-    kept: list[int] = []
+    peaks: list[int] = []
     stalls_s: list[float] = []
-    told: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     unnamed = killed = 0
     for tenant, lie in calls:
         if lie == lies[0]:
             await child.ask("connect", tenant=tenant)  # its breaker has seen nothing yet
-        asked = {"tenant": tenant, "url": f"{url}/liar/{lie}", "deadline_s": DEADLINE_S, **options}
+        call_order = {"tenant": tenant, "url": f"{url}/liar/{lie}", "deadline_s": DEADLINE_S, **options}
         try:
-            came = await child.ask("call", **asked)
+            result = await child.ask("call", **call_order)
         except Gone:
             killed = 1
             figures.note(killed_by=lie)
             break
-        grew[lie] = max(grew.get(lie, 0), came["grew"])
-        kept.append(came["kept"])
-        stalls_s.append(came["stall_s"])
-        told[lie] = came["told"]
-        unnamed += told[lie] in ("None", "breaker")
-    figures.note(n=len(stalls_s), told=told, stall_ms=quantiles(stalls_s, 1000, 1))
+        grew[lie] = max(grew.get(lie, 0), result["grew"])
+        peaks.append(result["kept"])
+        stalls_s.append(result["stall_s"])
+        outcomes[lie] = result["told"]
+        unnamed += outcomes[lie] in ("None", "breaker")
+    figures.note(n=len(stalls_s), told=outcomes, stall_ms=quantiles(stalls_s, 1000, 1))
     figures.note(peak_mib={lie: round(count / (1 << 20), 1) for lie, count in grew.items()})
     figures.zero(killed=killed, unnamed=unnamed)
-    figures.note(kept_mib=round(max(kept, default=0) / (1 << 20), 1))
-    figures.holds(max(kept, default=0) <= MOST_KEPT_BYTES, "memory was left behind")
+    figures.note(kept_mib=round(max(peaks, default=0) / (1 << 20), 1))
+    figures.holds(max(peaks, default=0) <= MOST_KEPT_BYTES, "memory was left behind")
     over = [lie for lie, count in grew.items() if count > MOST_BYTES]
     figures.holds(not over, f"more than {MOST_BYTES >> 20} MiB for {', '.join(over)}")
     most_s = max(stalls_s, default=0.0)
@@ -114,17 +114,17 @@ async def test_E33_bombs(nursery: Nursery, settings: dict[str, Any], tmp_path: P
 
 @pytest.mark.parametrize("mib", READ_BOXES_BYTES)
 async def test_E33_read_as_json(nursery: Nursery, settings: dict[str, Any], tmp_path: Path, mib: int) -> None:
-    figures, came = Figures("E33"), list[dict[str, Any]]()
+    figures, results = Figures("E33"), list[dict[str, Any]]()
     figures.note(what=f"read as JSON, {mib} MiB")
     async with _boxed(figures, nursery, settings, tmp_path, READ_BOXES_BYTES[mib]) as (child, url):
-        asked = {"tenant": "acme", "url": f"{url}/liar/wide?mib={mib}", "deadline_s": DEADLINE_S}
+        call_order = {"tenant": "acme", "url": f"{url}/liar/wide?mib={mib}", "deadline_s": DEADLINE_S}
         for _ in range(TIMES):
-            came.append(await child.ask("call", read=True, **asked))
-    most_bytes, most_s = (max(one[name] for one in came) for name in ("grew", "stall_s"))
+            results.append(await child.ask("call", read=True, **call_order))
+    most_bytes, most_s = (max(result[name] for result in results) for name in ("grew", "stall_s"))
     figures.note(
-        n=len(came), read_mib=round(most_bytes / (1 << 20), 1), read_stall_ms=round(most_s * 1000, 1)
+        n=len(results), read_mib=round(most_bytes / (1 << 20), 1), read_stall_ms=round(most_s * 1000, 1)
     )
-    figures.holds({one["told"] for one in came} == {"200"}, "it is read")
+    figures.holds({result["told"] for result in results} == {"200"}, "it is read")
     if mib == 1:
         figures.holds(most_bytes <= MOST_BYTES, f"{most_bytes >> 20} MiB to read one")
         figures.holds(most_s <= READ_STALL_BOUND_S, f"the loop stood still for {most_s:.3f} s")

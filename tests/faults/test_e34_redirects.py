@@ -46,39 +46,44 @@ class _Ground:
         while (request := await connection.request()) is not None:
             method, path, _ = request.split(b" ", 2)
             _, verb, *rest = path.decode().split("/")
-            place = self.leads[int(rest[-1])] if rest else ""
-            items = {"items": [1], "next": place if verb == "next" else None}
+            location = self.leads[int(rest[-1])] if rest else ""
+            items = {"items": [1], "next": location if verb == "next" else None}
             data = b"" if method == b"HEAD" else json.dumps(items).encode()
             match verb:
                 case "redirect":
-                    await connection.send(answer(b"", f"Location: {place}", status=f"{rest[0]} Moved"))
+                    await connection.send(answer(b"", f"Location: {location}", status=f"{rest[0]} Moved"))
                 case "link":
-                    await connection.send(answer(data, f'Link: <{place}>; rel="next"'))
+                    await connection.send(answer(data, f'Link: <{location}>; rel="next"'))
                 case _:
                     await connection.send(answer(data))
 
     async def redirects(self) -> None:
         """Every status, by every method, to every place."""
         for status in STATUSES:
-            for place in range(len(self.leads)):
+            for index in range(len(self.leads)):
                 for method in METHODS:
-                    await self._redirect(method, f"/redirect/{status}/{place}")
+                    await self._redirect(method, f"/redirect/{status}/{index}")
 
     async def _redirect(self, method: str, path: str) -> None:
-        before = len(self.here.arrivals)
-        came = await self.callers.call("acme", self.here.url + path, method, deadline_s=5.0)
+        arrivals_before = len(self.here.arrivals)
+        outcome = await self.callers.call("acme", self.here.url + path, method, deadline_s=5.0)
         self.calls += 1
-        self.followed += len(self.here.arrivals) - before - 1
-        named = isinstance(came, CallFailedError) and came.category == "permanent_request"
+        self.followed += len(self.here.arrivals) - arrivals_before - 1
+        named = isinstance(outcome, CallFailedError) and outcome.category == "permanent_request"
         self.unnamed += not named
 
     async def lists(self) -> None:
         """The page after is said to be elsewhere, in the header and in the body."""
-        ways: dict[str, dict[str, Any]] = {"link": {"kind": "link"}, "next": {"kind": "link", "next": "next"}}
-        for verb, way in ways.items():
-            for place in range(len(self.leads)):
+        paginations: dict[str, dict[str, Any]] = {
+            "link": {"kind": "link"},
+            "next": {"kind": "link", "next": "next"},
+        }
+        for verb, pagination in paginations.items():
+            for index in range(len(self.leads)):
                 async with self.callers.fl.client("acme", "rude") as api:
-                    listing = api.paginate(f"{self.here.url}/{verb}/{place}", pages={**way, "items": "items"})
+                    listing = api.paginate(
+                        f"{self.here.url}/{verb}/{index}", pages={**pagination, "items": "items"}
+                    )
                     self.calls += 1
                     async for _ in listing.pages():
                         if self.told:
@@ -87,13 +92,17 @@ class _Ground:
     @property
     def told(self) -> int:
         """Keys that a foreign host has been told."""
-        heard = (bytes(each.received) for server in self.foreign for each in server.connections)
-        return sum(data.count(KEY.encode()) for data in heard)
+        received = (
+            bytes(connection.received) for server in self.foreign for connection in server.connections
+        )
+        return sum(data.count(KEY.encode()) for data in received)
 
     def note(self, figures: Figures) -> None:
-        met = sum(len(server.connections) for server in self.foreign)
+        connection_count = sum(len(server.connections) for server in self.foreign)
         figures.note(n=self.calls, places=len(self.leads))
-        figures.zero(keys_at_foreign_hosts=self.told, foreign_hosts_met=met, followed=self.followed)
+        figures.zero(
+            keys_at_foreign_hosts=self.told, foreign_hosts_met=connection_count, followed=self.followed
+        )
         figures.zero(unnamed=self.unnamed)
 
 
@@ -155,17 +164,17 @@ async def test_E34_ablation_redirects_are_followed(
     """As HTTP libraries follow them."""
     figures = Figures("E34", ablation="redirects_followed", sees="keys_at_foreign_hosts")
 
-    given = transport_module.AiohttpTransport._begin
+    original = transport_module.AiohttpTransport._begin
 
     async def follows(transport: Any, request: Any, flight: Any) -> Any:
-        came = await given(transport, request, flight)
+        pending = await original(transport, request, flight)
         for _ in range(10):
-            if isinstance(came, NoResponse) or "Location" not in came.headers:
+            if isinstance(pending, NoResponse) or "Location" not in pending.headers:
                 break
-            came.close()
-            request = replace(request, url=urljoin(request.url, came.headers["Location"]))
-            came = await given(transport, request, transport_module._in_flight_of(request))
-        return came
+            pending.close()
+            request = replace(request, url=urljoin(request.url, pending.headers["Location"]))
+            pending = await original(transport, request, transport_module._in_flight_of(request))
+        return pending
 
     monkeypatch.setattr(transport_module.AiohttpTransport, "_begin", follows)
     async with _ground(servers, database_settings, tmp_path) as ground:

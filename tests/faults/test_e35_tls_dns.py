@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 TIMES = sized(3, 50)
 METHODS = ("GET", "POST", "DELETE")
-TOLD = {
+EXPECTED_REASONS = {
     "self-signed": {"tls"},
     "expired": {"tls"},
     "wrong name": {"tls"},
@@ -106,7 +106,7 @@ async def _faults(
 ) -> None:
     """Calls to a vendor with *fault*; *trusted*: what they trust instead of what is trusted beside it."""
     figures.note(fault=fault)
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     async with _vendor(fault, folder) as (url, server, tls):
         settings["http"]["extra_ports"] = [server.port]
         async with _callers(settings, trusted or tls) as callers:
@@ -114,19 +114,19 @@ async def _faults(
                 tenant = f"tenant-{number}"  # with a breaker of its own
                 await callers.connect(tenant, hosts=[f"localhost:{server.port}"])
                 for method in METHODS:
-                    came = await callers.call(tenant, url, method, deadline_s=DEADLINE_S)
-                    told[_reason(came)] += 1
-    heard = b"".join(bytes(connection.received) for connection in server.connections)
-    figures.note(n=sum(told.values()), told=dict(told))
-    figures.zero(requests_there=len(server.arrivals), unverified_sends=heard.count(b"HTTP/1.1\r\n"))
-    figures.zero(unnamed=sum(count for name, count in told.items() if name not in TOLD[fault]))
+                    outcome = await callers.call(tenant, url, method, deadline_s=DEADLINE_S)
+                    counts[_reason(outcome)] += 1
+    received = b"".join(bytes(connection.received) for connection in server.connections)
+    figures.note(n=sum(counts.values()), told=dict(counts))
+    figures.zero(requests_there=len(server.arrivals), unverified_sends=received.count(b"HTTP/1.1\r\n"))
+    figures.zero(unnamed=sum(count for name, count in counts.items() if name not in EXPECTED_REASONS[fault]))
 
 
-def _reason(came: Response | FairleadError) -> str:
+def _reason(outcome: Response | FairleadError) -> str:
     """Why nothing was sent, or all that is known of it."""
-    if isinstance(came, CallFailedError | NotSentError | InvalidInputError) and came.reason:
-        return came.reason
-    return repr(came)[:100]
+    if isinstance(outcome, CallFailedError | NotSentError | InvalidInputError) and outcome.reason:
+        return outcome.reason
+    return repr(outcome)[:100]
 
 
 def _settings(
@@ -146,11 +146,11 @@ def _settings(
         return settings_of(servers, database, folder, allow_http=not ruled or fault != "plain http")
     patch.setattr(resolver, "kind_of", lambda _address: (None, False))  # as if this host were a public one
     if not ruled:
-        patch.setattr(AddressPolicy, "scheme_refusal", lambda *_given: None)
+        patch.setattr(AddressPolicy, "scheme_refusal", lambda *_args: None)
     return settings_of(servers, database, folder, private=False)
 
 
-@pytest.mark.parametrize("fault", TOLD)
+@pytest.mark.parametrize("fault", EXPECTED_REASONS)
 async def test_E35_tls(
     fault: str,
     servers: Endpoints,
@@ -198,7 +198,7 @@ def _name_server_hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Ev
     """Names that begin with "slow" are not answered for a while, those with "none" do not exist."""
     ask, let_go = socket.getaddrinfo, threading.Event()
 
-    def asked(host: Any, *rest: Any, **named: Any) -> Any:
+    def recording_lookup(host: Any, *rest: Any, **named: Any) -> Any:
         if str(host).startswith("slow"):
             let_go.wait(HANGS_S)
             host = "127.0.0.1"
@@ -207,7 +207,7 @@ def _name_server_hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Ev
         return ask(host, *rest, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(socket, "getaddrinfo", asked)
+        patch.setattr(socket, "getaddrinfo", recording_lookup)
         yield let_go
         let_go.set()
 
@@ -222,19 +222,19 @@ async def _names(figures: Figures, settings: dict[str, Any], monkeypatch: pytest
                 await asyncio.sleep(0)
                 others_s = [await _timed(callers.call("acme", server.url)) for _ in range(20)]
                 threads_s = [await _timed(asyncio.to_thread(int)) for _ in range(20)]
-                came = await slow
+                outcomes = await slow
                 let_go.set()
                 none = [
                     await callers.call("acme", f"http://none{at}.names.test:{port}/") for at in range(TIMES)
                 ]
-        told = Counter(map(_reason, (*came, *none)))
-        unnamed = sum(_reason(each) not in TOLD_OF_SLOW for each in came)
-        unnamed += sum(_reason(each) not in TOLD_OF_NONE for each in none)
-        figures.note(n=LOOKUPS + TIMES, told=dict(told))
+        counts = Counter(map(_reason, (*outcomes, *none)))
+        unnamed = sum(_reason(outcome) not in TOLD_OF_SLOW for outcome in outcomes)
+        unnamed += sum(_reason(outcome) not in TOLD_OF_NONE for outcome in none)
+        figures.note(n=LOOKUPS + TIMES, told=dict(counts))
         figures.note(others_ms=quantiles(others_s, 1000), threads_ms=quantiles(threads_s, 1000))
         figures.note(max_stall_ms=round(watch.stall_s * 1000, 1))
         figures.zero(unnamed=unnamed)
-        answered = sum(isinstance(each, Response) for each in none)
+        answered = sum(isinstance(outcome, Response) for outcome in none)
         figures.holds(not answered, f"{answered} answers of who does not exist")
         figures.holds(watch.stall_s <= STALL_S, f"the loop stood still for {watch.stall_s:.2f} s")
         figures.holds(max(others_s) <= HELD_UP_S, f"another call took {max(others_s):.2f} s")
@@ -243,13 +243,13 @@ async def _names(figures: Figures, settings: dict[str, Any], monkeypatch: pytest
 
 async def _look_up(callers: Callers, port: int) -> list[Response | FairleadError]:
     """Calls to many names of the slow server, begun a few at a time and all on their way together."""
-    begun = []
+    lookups = []
     for number in range(LOOKUPS):
         url = f"http://slow{number}.names.test:{port}/"
-        begun.append(asyncio.create_task(callers.call("acme", url, deadline_s=DEADLINE_S)))
+        lookups.append(asyncio.create_task(callers.call("acme", url, deadline_s=DEADLINE_S)))
         if number % A_FEW == 0:
             await asyncio.sleep(0)
-    return await asyncio.gather(*begun)
+    return await asyncio.gather(*lookups)
 
 
 async def _timed(awaited: Any) -> float:
@@ -272,10 +272,10 @@ async def test_E35_ablation_names_take_everyones_threads(
 ) -> None:
     """Look-ups run on the loop's own threads, which are for all."""
     figures = Figures("E35", ablation="shared_threads", sees="a thread was had")
-    begun = CheckedResolver.__init__
+    original_init = CheckedResolver.__init__
 
-    def shared(resolver: CheckedResolver, *given: Any, **named: Any) -> None:
-        begun(resolver, *given, **named)
+    def shared(resolver: CheckedResolver, *args: Any, **named: Any) -> None:
+        original_init(resolver, *args, **named)
         resolver._of_found = resolver._of_others = None  # type: ignore[assignment]
 
     async def close(_resolver: CheckedResolver) -> None:
@@ -290,10 +290,10 @@ async def test_E35_ablation_names_take_everyones_threads(
 class _AtOnce(ThreadPoolExecutor):
     """No threads: whoever asks does it."""
 
-    def submit(self, do: Any, /, *given: Any, **named: Any) -> Future[Any]:
+    def submit(self, do: Any, /, *args: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            future.set_result(do(*given, **named))
+            future.set_result(do(*args, **named))
         except OSError as error:
             future.set_exception(error)
         return future

@@ -26,7 +26,7 @@ from fairlead.policy.calls.classify import classifier as judge_module
 from fairlead.policy.failures import strategy as strategy_module
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.faults.support.calls import Callers, calling, settings_of
-from tests.faults.support.hints import CAP_S, KINDS, Told
+from tests.faults.support.hints import CAP_S, KINDS, HintLines
 from tests.faults.support.report import Figures, conclude, quantiles, sized
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ class _Vendor:
     """Refuses the first call to ``/N`` with the N-th lines, and answers later ones; knows when each came."""
 
     def __init__(self) -> None:
-        self.cases: list[Told] = []
+        self.cases: list[HintLines] = []
         self.came_s: dict[int, list[float]] = {}
 
     async def script(self, connection: RawConnection) -> None:
@@ -86,44 +86,53 @@ class _Ground:
 
     async def _judged(self, number: int) -> None:
         tenant, asked_s = f"tenant{number}", self.vendor.cases[number][1]
-        told = self.readable if asked_s else self.nonsense
-        told["n"] += 1
+        counts = self.readable if asked_s else self.nonsense
+        counts["n"] += 1
         await self.callers.connect(tenant)
         began_s = time.monotonic()
         try:
-            came = await self.callers.call(tenant, f"{self.url}/{number}", deadline_s=DEADLINE_S)
-            after = await self.callers.call(tenant, f"{self.url}/{number}", wait_s=0.0)
+            outcome = await self.callers.call(tenant, f"{self.url}/{number}", deadline_s=DEADLINE_S)
+            outcome_after = await self.callers.call(tenant, f"{self.url}/{number}", wait_s=0.0)
         except Exception as error:
-            told["crashes"] += 1
+            counts["crashes"] += 1
             self.crash = repr(error)[:200]
             return
-        if not isinstance(came, CallFailedError):
-            told["crashes"] += 1
+        if not isinstance(outcome, CallFailedError):
+            counts["crashes"] += 1
             return
-        told["unheard"] += came.response is None or came.response.status != 429  # else nothing was asked for
-        wait_s, told_s = came.retry_after_s or 0.0, min(asked_s or 0.0, CAP_S)
+        counts["unheard"] += (
+            outcome.response is None or outcome.response.status != 429
+        )  # else nothing was asked for
+        wait_s, told_s = outcome.retry_after_s or 0.0, min(asked_s or 0.0, CAP_S)
         longest_s = max(told_s * SPREAD, told_s + BACKOFF_S)
-        self._note_wrong(told, number, early=wait_s < told_s, over_cap=wait_s > longest_s)
+        self._note_wrong(counts, number, early=wait_s < told_s, over_cap=wait_s > longest_s)
         if asked_s:
             self.over_s.append(wait_s - told_s)
-            self._held(after, told_s, number, time.monotonic() - began_s)
+            self._held(outcome_after, told_s, number, time.monotonic() - began_s)
         else:
-            at_s = (after.retry_after_s or CAP_S) if isinstance(after, LimitExceededError) else 0.0
-            is_held = at_s > NEXT_S or not isinstance(after, Response | LimitExceededError)
-            self._note_wrong(told, number, next_call_held=is_held)
+            at_s = (
+                (outcome_after.retry_after_s or CAP_S)
+                if isinstance(outcome_after, LimitExceededError)
+                else 0.0
+            )
+            is_held = at_s > NEXT_S or not isinstance(outcome_after, Response | LimitExceededError)
+            self._note_wrong(counts, number, next_call_held=is_held)
 
-    def _held(self, after: object, told_s: float, number: int, took_s: float) -> None:
+    def _held(self, outcome_after: object, told_s: float, number: int, took_s: float) -> None:
         """The next call waits at the gate for as long, unless the time is over already."""
-        if not isinstance(after, LimitExceededError) or after.retry_after_s is None:
+        if not isinstance(outcome_after, LimitExceededError) or outcome_after.retry_after_s is None:
             first_s, *later_s = self.vendor.came_s[number]
             is_early = not later_s or later_s[0] - first_s < told_s
             self._note_wrong(self.readable, number, next_call_early=is_early)
             return
-        is_early, is_late = after.retry_after_s < told_s - took_s, after.retry_after_s > told_s + NEXT_S
+        is_early, is_late = (
+            outcome_after.retry_after_s < told_s - took_s,
+            outcome_after.retry_after_s > told_s + NEXT_S,
+        )
         self._note_wrong(self.readable, number, next_call_early=is_early, next_call_late=is_late)
 
-    def _note_wrong(self, told: Counter[str], number: int, **wrong: bool) -> None:
-        told.update(wrong)
+    def _note_wrong(self, counts: Counter[str], number: int, **wrong: bool) -> None:
+        counts.update(wrong)
         if any(wrong.values()):
             self.wrong = repr(self.vendor.cases[number])[:200]
 
@@ -133,7 +142,7 @@ class _Ground:
         first = len(self.vendor.cases)
         self.vendor.cases += [([("Retry-After", text)], wait_s) for wait_s, text in waits]
 
-        async def one(number: int) -> float:
+        async def call_one(number: int) -> float:
             await self.callers.connect(f"tenant{number}", max_retries=1)
             await self.callers.call(f"tenant{number}", f"{self.url}/{number}", deadline_s=30.0)
             came_s, asked_s = self.vendor.came_s[number], self.vendor.cases[number][1]
@@ -141,7 +150,7 @@ class _Ground:
             self.readable["crashes"] += len(came_s) != 2
             return came_s[-1] - came_s[0] - asked_s
 
-        late_s = list(await asyncio.gather(*(one(number) for number in range(first, first + TIMED))))
+        late_s = list(await asyncio.gather(*(call_one(number) for number in range(first, first + TIMED))))
         self.readable.update(n=len(late_s), early=sum(each_s < 0 for each_s in late_s))
         return late_s
 
@@ -172,9 +181,9 @@ async def test_E36_hints(
     kind: str, servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     readable, nonsense = Figures("E36"), Figures("E36")
-    told = KINDS[kind]
+    hint_kind = KINDS[kind]
     async with _ground(servers, database_settings, tmp_path) as ground:
-        ground.vendor.cases = list(islice(told.cases(readable.draw), max(len(told.forms), HINTS)))
+        ground.vendor.cases = list(islice(hint_kind.cases(readable.draw), max(len(hint_kind.forms), HINTS)))
         await ground.judged()
         ground.note(readable, nonsense)
     conclude(readable, nonsense)
@@ -189,7 +198,7 @@ async def test_E36_timed(servers: Endpoints, database_settings: DatabaseSettings
 
 
 @pytest.mark.parametrize(
-    ("ablation", "what", "sees"),
+    ("ablation", "part_name", "sees"),
     [
         ("no_cap", "readable", "over_cap"),
         ("call_does_not_hear", "readable", "early"),
@@ -199,25 +208,25 @@ async def test_E36_timed(servers: Endpoints, database_settings: DatabaseSettings
 )
 async def test_E36_ablation(
     ablation: str,
-    what: str,
+    part_name: str,
     sees: str,
     servers: Endpoints,
     database_settings: DatabaseSettings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = {each: Figures("E36", ablation=ablation, sees=sees) for each in ("readable", "nonsense")}
+    both = {part_name: Figures("E36", ablation=ablation, sees=sees) for part_name in ("readable", "nonsense")}
     match ablation:
         case "no_cap":
             monkeypatch.setattr(strategy_module, "HINT_CAP_S", 1e12)
         case "call_does_not_hear":
             monkeypatch.setattr(judge_module, "_hint_s", lambda _case: None)
         case "gate_does_not_hear":
-            monkeypatch.setattr(observations, "clamp_hint", lambda *_given, **_named: 0.0)
+            monkeypatch.setattr(observations, "clamp_hint", lambda *_args, **_named: 0.0)
         case "python_reads_numbers":
             monkeypatch.setattr("fairlead.policy.failures.hint._seconds", float)
     async with _ground(servers, database_settings, tmp_path) as ground:
         ground.vendor.cases = list(KINDS["V1"].forms)
         await ground.judged()
         ground.note(**both)
-    both[what].conclude()
+    both[part_name].conclude()

@@ -44,26 +44,29 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, unsafe: tu
         tenants = [f"tenant-{number}" for number in range(JOBS)]
         for first in range(0, JOBS, AT_ONCE):
             names = tenants[first : first + AT_ONCE]
-            who = [{"tenant": name, "provider": "stripe", "api_key": "sk_1"} for name in names]
-            await child.ask("connect", connections=who)
+            grants = [{"tenant": name, "provider": "stripe", "api_key": "sk_1"} for name in names]
+            await child.ask("connect", connections=grants)
         jobs = [
             {"tenant": name, "provider": "stripe", "url": f"{api.url}/{name}/v1/charges"} for name in tenants
         ]
         await child.ask("enqueue", jobs=jobs)
-        seen = await _told_and_back(api, tenants)
-    came = [
-        again.begun_mono - (told.ended_mono or 0.0) - TOLD_S
-        for each in seen.values()
-        for told, again in pairwise(each)
+        arrivals_by_tenant = await _told_and_back(api, tenants)
+    retry_delays = [
+        again.begun_mono - (refused_arrival.ended_mono or 0.0) - TOLD_S
+        for arrivals in arrivals_by_tenant.values()
+        for refused_arrival, again in pairwise(arrivals)
     ]
-    due = [due_s - (seen[name][-2].ended_mono or 0.0) - TOLD_S for name, due_s in (await _due(stage)).items()]
+    due = [
+        due_s - (arrivals_by_tenant[name][-2].ended_mono or 0.0) - TOLD_S
+        for name, due_s in (await _due(stage)).items()
+    ]
     figures.note(n=JOBS, told_s=TOLD_S)
-    for what, after_s in (("came", came), ("due", due)):
+    for delay_name, after_s in (("came", retry_delays), ("due", due)):
         share = sum(0 <= each_s < FIRST_S for each_s in after_s) / len(after_s)
-        figures.note(**{f"{what}_after_s": quantiles(after_s)})
-        figures.note(**{f"{what}_first_200_ms_percent": round(100 * share, 2)})
-        figures.zero(**{f"{what}_early": sum(each_s < 0 for each_s in after_s)})
-        figures.holds(share <= MOST_SHARE, f"{share:.1%} {what} within {FIRST_S} s")
+        figures.note(**{f"{delay_name}_after_s": quantiles(after_s)})
+        figures.note(**{f"{delay_name}_first_200_ms_percent": round(100 * share, 2)})
+        figures.zero(**{f"{delay_name}_early": sum(each_s < 0 for each_s in after_s)})
+        figures.holds(share <= MOST_SHARE, f"{share:.1%} {delay_name} within {FIRST_S} s")
 
 
 async def _due(stage: Stage) -> dict[str, float]:
@@ -76,25 +79,27 @@ async def _due(stage: Stage) -> dict[str, float]:
 async def _told_and_back(api: StripeApi, tenants: list[str]) -> dict[str, list[Arrival]]:
     """Each tenant's requests: those that were refused, and the one that was not."""
 
-    def whose(refused: bool) -> set[str]:
+    def accounts(refused: bool) -> set[str]:
         return {
-            one.account for one in api.ledger.of() if one.ended_mono and (one.refused is not None) == refused
+            arrival.account
+            for arrival in api.ledger.of()
+            if arrival.ended_mono and (arrival.refused is not None) == refused
         }
 
     async def all_told() -> bool:
-        return api.ledger.refused() >= JOBS and len(whose(refused=True)) == JOBS
+        return api.ledger.refused() >= JOBS and len(accounts(refused=True)) == JOBS
 
     await until(all_told, "all are told to come back", within_s=WITHIN_S)
     api.calm()
 
     async def all_back() -> bool:
-        return api.ledger.admitted() >= JOBS and len(whose(refused=False)) == JOBS
+        return api.ledger.admitted() >= JOBS and len(accounts(refused=False)) == JOBS
 
     await until(all_back, "all have come back", within_s=WITHIN_S)
-    seen: dict[str, list[Arrival]] = {name: [] for name in tenants}
-    for one in api.ledger.of():
-        seen[one.account].append(one)
-    return seen
+    arrivals_by_tenant: dict[str, list[Arrival]] = {name: [] for name in tenants}
+    for each_arrival in api.ledger.of():
+        arrivals_by_tenant[each_arrival.account].append(each_arrival)
+    return arrivals_by_tenant
 
 
 async def test_E37_herd(stage: Stage, servers: Endpoints) -> None:

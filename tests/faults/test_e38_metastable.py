@@ -31,7 +31,7 @@ RECOVERY_S = sized(11.0, bench.MOST_RECOVERY_S)
 OPENINGS = 2
 """Of the breaker, while an API is gone for long; in small size, where each is short, there are more."""
 RAMP_S = sized(9.0, 10.0)
-GONE = {
+REMOVED_PARTS = {
     "briefly": (replace(SIZE, trigger_s=sized(2, 5)), SIZE.open_s + RAMP_S),
     "for long": (
         replace(SIZE, trigger_s=sized(6, 90), after_s=sized(16, 140)),
@@ -62,20 +62,21 @@ SEES = {"retries_only": "requests a call", "no_breaker": "good again", "no_budge
 async def test_E38_metastable(servers: Endpoints, migrated_url: str, tmp_path: Path) -> None:
     """In smoke size side by side, each with an API, stores and a process of its own; else one by one."""
     figures = [
-        Figures(f"E38-{each.kind}", each.ablation, SEES.get(each.ablation or "", "")) for each in STORMS
+        Figures(f"E38-{weather.kind}", weather.ablation, SEES.get(weather.ablation or "", ""))
+        for weather in STORMS
     ]
 
     async def blow(number: int) -> None:
         weather, it = STORMS[number], figures[number]
         folder = tmp_path / str(number)
         folder.mkdir()
-        async with _storm(weather, servers, migrated_url, folder, it.seed) as told:
-            _judge(it, told)
-            it.note(recovery_s=told.recovery_s)
-            _judge_recovery(it, told, RECOVERY_S)
+        async with _storm(weather, servers, migrated_url, folder, it.seed) as result:
+            _judge(it, result)
+            it.note(recovery_s=result.recovery_s)
+            _judge_recovery(it, result, RECOVERY_S)
         if weather.ablation is None:
-            it.holds(told.share(0, SIZE.before_s - 1) >= bench.GOOD, "it was well before")
-            it.holds(told.share(SIZE.before_s, SIZE.before_s + SIZE.trigger_s) < bench.GOOD, "it was ill")
+            it.holds(result.share(0, SIZE.before_s - 1) >= bench.GOOD, "it was well before")
+            it.holds(result.share(SIZE.before_s, SIZE.before_s + SIZE.trigger_s) < bench.GOOD, "it was ill")
 
     if FULL:
         for number in range(len(STORMS)):
@@ -108,11 +109,11 @@ async def _storm(
 
 def _no_breaker(fl: Fairlead) -> None:
     plans = fl.runtime.gate.call_admitter._plans
-    planned, made = plans.of, dict[Any, Any]()
+    planned, plans_made = plans.of, dict[Any, Any]()
 
-    def without(*asked: Any) -> Any:
-        call = planned(*asked)
-        return made.setdefault(id(call), replace(call, plan=replace(call.plan, breaker=None)))
+    def without(*args: Any) -> Any:
+        call = planned(*args)
+        return plans_made.setdefault(id(call), replace(call, plan=replace(call.plan, breaker=None)))
 
     plans.of = without  # type: ignore[method-assign]
 
@@ -124,28 +125,30 @@ def _no_budget(fl: Fairlead) -> None:
 _ABLATIONS = {"no_breaker": _no_breaker, "no_budget": _no_budget}
 
 
-def _judge(figures: Figures, told: bench.StormResult) -> None:
-    before = told.share(0, told.size.before_s - 1)  # later ones may end after it
-    figures.note(triggers=1, n=told.calls.total(), sent=told.sent, requests=told.requests)
-    figures.note(amplification=round(told.amplification, 3), good_before=round(before, 3))
-    figures.note(slipped_s=round(told.slipped_s, 2))
-    figures.note(good_by_second=[round(told.share(each, each + 1), 2) for each in sorted(told.calls)])
-    figures.holds(told.amplification <= bench.MOST_AMPLIFIED, f"{told.amplification:.2f} requests a call")
+def _judge(figures: Figures, result: bench.StormResult) -> None:
+    share_before = result.share(0, result.size.before_s - 1)  # later ones may end after it
+    figures.note(triggers=1, n=result.calls.total(), sent=result.sent, requests=result.requests)
+    figures.note(amplification=round(result.amplification, 3), good_before=round(share_before, 3))
+    figures.note(slipped_s=round(result.slipped_s, 2))
+    figures.note(
+        good_by_second=[round(result.share(second, second + 1), 2) for second in sorted(result.calls)]
+    )
+    figures.holds(result.amplification <= bench.MOST_AMPLIFIED, f"{result.amplification:.2f} requests a call")
 
 
-def _judge_recovery(figures: Figures, told: bench.StormResult, bound_s: float) -> None:
-    recovery_s = told.recovery_s
+def _judge_recovery(figures: Figures, result: bench.StormResult, bound_s: float) -> None:
+    recovery_s = result.recovery_s
     figures.holds(recovery_s is not None and recovery_s <= bound_s, f"good again after {recovery_s} s")
 
 
-@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("removed", REMOVED_PARTS)
 async def test_E38_gone_for_less_or_more(
-    servers: Endpoints, migrated_url: str, tmp_path: Path, gone: str
+    servers: Endpoints, migrated_url: str, tmp_path: Path, removed: str
 ) -> None:
     """A breaker that is open looks again when its time is over, and not before."""
-    figures, (size, bound_s) = Figures("E38-queues"), GONE[gone]
-    async with _storm(Weather("queues"), servers, migrated_url, tmp_path, figures.seed, size) as told:
-        _judge(figures, told)
-        figures.note(what=f"gone {gone}", trigger_s=size.trigger_s, again_s=told.recovery_s)
-        _judge_recovery(figures, told, bound_s)
+    figures, (size, bound_s) = Figures("E38-queues"), REMOVED_PARTS[removed]
+    async with _storm(Weather("queues"), servers, migrated_url, tmp_path, figures.seed, size) as result:
+        _judge(figures, result)
+        figures.note(what=f"gone {removed}", trigger_s=size.trigger_s, again_s=result.recovery_s)
+        _judge_recovery(figures, result, bound_s)
     figures.conclude()

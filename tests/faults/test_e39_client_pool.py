@@ -29,12 +29,12 @@ from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.errors import FairleadError
 from fairlead.testing.api.raw import RawConnection, RawServer
-from tests.faults.support.calls import PROVIDER, Callers, calling, echo, settings_of, taken
+from tests.faults.support.calls import PROVIDER, Callers, calling, echo, settings_of, slots_taken
 from tests.faults.support.report import Figures, sized
 
 pytestmark = pytest.mark.slow
 
-WAYS = {"client": sized(600, 6000), "httpx": sized(200, 6000), "httpx2": sized(200, 6000)}
+CLIENTS = {"client": sized(600, 6000), "httpx": sized(200, 6000), "httpx2": sized(200, 6000)}
 """How the calls are made, and how many of them are cancelled."""
 ABLATION_CANCELS = 100
 TASKS, CONNECTIONS, SLOTS = 20, 10, 12
@@ -54,25 +54,25 @@ Ask = Callable[[str, str, bytes | None], Awaitable[bytes | FairleadError]]
 
 
 @asynccontextmanager
-async def _asking(callers: Callers, way: str) -> AsyncIterator[Ask]:
-    if way == "client":
+async def _asking(callers: Callers, client_name: str) -> AsyncIterator[Ask]:
+    if client_name == "client":
         yield partial(_ask_client, callers)
         return
-    made: Any
-    if way == "httpx":
+    http_client: Any
+    if client_name == "httpx":
         transport = fairlead.httpx.Transport(callers.fl, "acme", PROVIDER, deadline_s=DEADLINE_S)
-        made = httpx.AsyncClient(transport=transport, trust_env=False)
+        http_client = httpx.AsyncClient(transport=transport, trust_env=False)
     else:
         transport2 = fairlead.httpx2.Transport(callers.fl, "acme", PROVIDER, deadline_s=DEADLINE_S)
-        made = httpx2.AsyncClient(transport=transport2, trust_env=False)
-    async with made as client:
+        http_client = httpx2.AsyncClient(transport=transport2, trust_env=False)
+    async with http_client as client:
         yield partial(_ask_library, client)
 
 
 async def _ask_client(callers: Callers, url: str, method: str, body: bytes | None) -> bytes | FairleadError:
     options: dict[str, Any] = {} if body is None else {"content": body}
-    came = await callers.call("acme", url, method, deadline_s=DEADLINE_S, **options)
-    return came if isinstance(came, FairleadError) else came.content
+    outcome = await callers.call("acme", url, method, deadline_s=DEADLINE_S, **options)
+    return outcome if isinstance(outcome, FairleadError) else outcome.content
 
 
 async def _ask_library(client: Any, url: str, method: str, body: bytes | None) -> bytes | FairleadError:
@@ -111,28 +111,28 @@ class _Churn:
         else:
             self._came(task.result(), path)
 
-    def _came(self, came: bytes | FairleadError, path: str) -> None:
-        if isinstance(came, FairleadError):
-            self.failed.append(repr(came)[:200])
+    def _came(self, body: bytes | FairleadError, path: str) -> None:
+        if isinstance(body, FairleadError):
+            self.failed.append(repr(body)[:200])
         else:
-            self.mixed += came != path.encode()
+            self.mixed += body != path.encode()
 
     async def probes(self) -> int:
         """How many of some calls, all at once, do not get their answer."""
         paths = [f"/probe-{number}" for number in range(PROBES)]
         answers = await asyncio.gather(*(self.ask(self.url + path, "GET", None) for path in paths))
-        return sum(came != path.encode() for came, path in zip(answers, paths, strict=True))
+        return sum(body != path.encode() for body, path in zip(answers, paths, strict=True))
 
 
 @asynccontextmanager
 async def _churn(
-    servers: Endpoints, database: DatabaseSettings, folder: Path, draw: Random, way: str = "client"
+    servers: Endpoints, database: DatabaseSettings, folder: Path, draw: Random, client_name: str = "client"
 ) -> AsyncIterator[_Churn]:
     async with RawServer(_server) as server, calling(settings_of(servers, database, folder)) as callers:
         few = TransportSettings(max_connections=CONNECTIONS, max_per_host=CONNECTIONS, connect_timeout_s=20.0)
         callers.fl.runtime.http.calls._settings = few
         await callers.connect("acme", concurrency_limit=SLOTS)
-        async with _asking(callers, way) as ask:
+        async with _asking(callers, client_name) as ask:
             yield _Churn(callers, ask, server.url, draw)
 
 
@@ -140,25 +140,25 @@ async def _experiment(churn: _Churn, figures: Figures, cancels: int) -> None:
     await churn.run(cancels)
     figures.note(n=churn.calls, cancelled=churn.cancelled)
     figures.zero(mixed_answers=churn.mixed, failed=len(churn.failed))
-    figures.zero(probes_failed=await churn.probes(), connections_taken=taken(churn.callers))
+    figures.zero(probes_failed=await churn.probes(), connections_taken=slots_taken(churn.callers))
     figures.zero(slots_stuck=await churn.callers.stuck("acme", SLOTS))
     figures.holds(churn.cancelled >= cancels, "too few were cancelled")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("client_name", CLIENTS)
 async def test_E39_client_pool(
-    way: str, servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
+    client_name: str, servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     figures = Figures("E39")
-    figures.note(way=way)
-    async with _churn(servers, database_settings, tmp_path, figures.draw, way) as churn:
-        await _experiment(churn, figures, WAYS[way])
+    figures.note(way=client_name)
+    async with _churn(servers, database_settings, tmp_path, figures.draw, client_name) as churn:
+        await _experiment(churn, figures, CLIENTS[client_name])
     figures.conclude()
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "client"])
+@pytest.mark.parametrize("client_name", [client_name for client_name in CLIENTS if client_name != "client"])
 async def test_E39_ablation_what_a_library_drops_goes_on(
-    way: str,
+    client_name: str,
     servers: Endpoints,
     database_settings: DatabaseSettings,
     tmp_path: Path,
@@ -166,13 +166,13 @@ async def test_E39_ablation_what_a_library_drops_goes_on(
 ) -> None:
     """A call of another library that is cancelled is not ended."""
     figures = Figures("E39", ablation="not_dropped", sees="slots_stuck")
-    figures.note(way=way)
+    figures.note(way=client_name)
 
     async def aclose(forwarded: ForwardedResponse) -> None:
         pass
 
     monkeypatch.setattr(ForwardedResponse, "aclose", aclose)
-    async with _churn(servers, database_settings, tmp_path, figures.draw, way) as churn:
+    async with _churn(servers, database_settings, tmp_path, figures.draw, client_name) as churn:
         await churn.run(ABLATION_CANCELS)
         figures.note(n=churn.calls, cancelled=churn.cancelled)
         figures.zero(slots_stuck=await churn.callers.stuck("acme", SLOTS, wait_s=1.0))
@@ -184,7 +184,7 @@ async def test_E39_ablation_the_cancelled_keep_their_slots(
 ) -> None:
     """What a cancelled call still has to give back is not seen through."""
     figures = Figures("E39", ablation="not_seen_through", sees="slots_stuck")
-    given, given_end = LeaseRenewer.run_to_completion, Admitter.release_soon
+    original_run, given_end = LeaseRenewer.run_to_completion, Admitter.release_soon
 
     def end(admitter: Admitter, inside: Any) -> None:
         task = asyncio.current_task()
@@ -196,7 +196,7 @@ async def test_E39_ablation_the_cancelled_keep_their_slots(
         if task is not None and task.cancelling():
             asyncio.ensure_future(ending).cancel()
             return None
-        return await given(renewer, ending)
+        return await original_run(renewer, ending)
 
     monkeypatch.setattr(LeaseRenewer, "run_to_completion", run_to_completion)
     monkeypatch.setattr(Admitter, "release_soon", end)

@@ -74,8 +74,8 @@ class _Api(StripeApi):
     def _or_fails(self, handler: Handler) -> Handler:
         async def answer(call: ApiRequest) -> ApiResponse:
             fails = self._has_bad_turn(call.account)
-            told = await handler(call)
-            return ApiResponse(status=500) if fails else told
+            response = await handler(call)
+            return ApiResponse(status=500) if fails else response
 
         return answer
 
@@ -91,15 +91,15 @@ class _Api(StripeApi):
 
 def until_well(arrivals: Sequence[Arrival]) -> list[Arrival]:
     """Those that came before one had done well: while they do, the breaker is not closed."""
-    well_s = min((one.ended_mono or inf for one in arrivals if one.status == 200), default=inf)
-    return [one for one in arrivals if one.begun_mono < well_s]
+    well_s = min((arrival.ended_mono or inf for arrival in arrivals if arrival.status == 200), default=inf)
+    return [arrival for arrival in arrivals if arrival.begun_mono < well_s]
 
 
 def most_at_once(arrivals: Sequence[Arrival]) -> int:
     """The most of them that were served at one time."""
-    ends = [(one.ended_mono or inf, -1) for one in arrivals]
+    ends = [(arrival.ended_mono or inf, -1) for arrival in arrivals]
     most = now = 0
-    for _, step in sorted([*((one.begun_mono, 1) for one in arrivals), *ends]):
+    for _, step in sorted([*((arrival.begun_mono, 1) for arrival in arrivals), *ends]):
         now += step
         most = max(most, now)
     return most
@@ -108,9 +108,9 @@ def most_at_once(arrivals: Sequence[Arrival]) -> int:
 def begun_beside_another(arrivals: Sequence[Arrival]) -> int:
     """How many of them, oldest first, came while an earlier one was served."""
     count, busy_s = 0, -inf
-    for one in arrivals:
-        count += one.begun_mono < busy_s
-        busy_s = max(busy_s, one.ended_mono or inf)
+    for arrival in arrivals:
+        count += arrival.begun_mono < busy_s
+        busy_s = max(busy_s, arrival.ended_mono or inf)
     return count
 
 
@@ -159,17 +159,23 @@ class _Street:
         for number in range(PROCESSES):
             name = f"{prefix}-{number % self.breakers}"
             self.children.append(await self.stage.born(**order, redis={"url": redis_url, "prefix": name}))
-        who = [{"tenant": tenant, "provider": "stripe", "api_key": "sk_1"} for tenant in (*TENANTS, "beta")]
-        await self.children[0].ask("connect", connections=[{**one, "settings": WIDE} for one in who])
+        grants = [
+            {"tenant": tenant, "provider": "stripe", "api_key": "sk_1"} for tenant in (*TENANTS, "beta")
+        ]
+        await self.children[0].ask(
+            "connect", connections=[{**grant_fields, "settings": WIDE} for grant_fields in grants]
+        )
         await asyncio.gather(*(child.ask("run") for child in self.children))
 
     def _since(self, since_s: float) -> dict[str, list[Arrival]]:
         """What came to the sick API, oldest first, by connection."""
-        came: dict[str, list[Arrival]] = {tenant: [] for tenant in TENANTS}
-        newest_first = takewhile(lambda one: one.begun_mono >= since_s, reversed(self.sick.ledger.arrivals))
-        for one in reversed([*newest_first]):
-            came[one.account].append(one)
-        return came
+        arrivals_by_tenant: dict[str, list[Arrival]] = {tenant: [] for tenant in TENANTS}
+        newest_first = takewhile(
+            lambda arrival: arrival.begun_mono >= since_s, reversed(self.sick.ledger.arrivals)
+        )
+        for recent in reversed([*newest_first]):
+            arrivals_by_tenant[recent.account].append(recent)
+        return arrivals_by_tenant
 
     def _looks(self) -> list[list[Arrival]]:
         """What came since nothing but probes did, of each connection."""
@@ -199,7 +205,7 @@ class _Street:
         self.sick.switch(failing=1.0, how=500, slow_s=PROBE_S, after_effect=True)
 
         async def looked() -> bool:
-            ended = [sum(one.status is not None for one in looks) for looks in self._looks()]
+            ended = [sum(arrival.status is not None for arrival in looks) for looks in self._looks()]
             return bool(min(ended) >= LOOKS * self.breakers)
 
         await until(looked, "somebody looks for each connection")
@@ -210,15 +216,15 @@ class _Street:
         self.sick.flap(slow_s=PROBE_S)
 
         async def did_well() -> bool:
-            return all(any(one.status == 200 for one in looks) for looks in self._looks())
+            return all(any(arrival.status == 200 for arrival in looks) for looks in self._looks())
 
         await until(did_well, "each connection had a probe that did well", within_s=BACK_S)
 
     def keep_probes(self) -> None:
         """Those of the round that has been."""
         probes = [until_well(looks) for looks in self._looks()]
-        half_back = [one for ours in probes for one in ours if one.begun_mono >= self._half_s]
-        self.bad_half_back += sum(one.status == 500 for one in half_back)
+        half_back = [arrival for ours in probes for arrival in ours if arrival.begun_mono >= self._half_s]
+        self.bad_half_back += sum(arrival.status == 500 for arrival in half_back)
         self.probes += probes
 
     async def back(self) -> None:
@@ -237,9 +243,9 @@ class _Street:
 
     def judge_probes(self, figures: Figures) -> None:
         """One at a time, of each connection."""
-        probes = [one for ours in self.probes for one in ours]
+        probes = [arrival for ours in self.probes for arrival in ours]
         at_once = max(map(most_at_once, self.probes))
-        did_well = sum(one.status == 200 for one in probes)
+        did_well = sum(arrival.status == 200 for arrival in probes)
         figures.note(n=len(probes), did_well=did_well, bad_half_back=self.bad_half_back)
         figures.note(connections=CONNECTIONS, probes_at_once=at_once)
         figures.zero(two_probes=sum(map(begun_beside_another, self.probes)))
@@ -247,19 +253,21 @@ class _Street:
 
     async def judge_calls(self, figures: Figures) -> None:
         """Nobody else is hurt, and no breaker opens but those of the sick API."""
-        told: dict[str, Counter[str]] = {name: Counter() for name in (SICK, OTHER_HOST, OTHER_TENANT)}
+        counts_by_name: dict[str, Counter[str]] = {
+            name: Counter() for name in (SICK, OTHER_HOST, OTHER_TENANT)
+        }
         breakers: Counter[tuple[str, str, str]] = Counter()  # what, whose, and at which host
         for answer in await asyncio.gather(*(child.ask("figures") for child in self.children)):
             for name, counts in answer["told"].items():
-                told[name].update(counts)
+                counts_by_name[name].update(counts)
             breakers.update(tuple(event[:3]) for event in answer["breakers"])
         wrong = sum(
             count
             for (_, tenant, host), count in breakers.items()
             if tenant not in TENANTS or host != "127.0.0.1"
         )
-        others = told[OTHER_HOST] + told[OTHER_TENANT]
-        figures.note(n=others.total(), told=told, back_s=max(self.back_s))
+        others = counts_by_name[OTHER_HOST] + counts_by_name[OTHER_TENANT]
+        figures.note(n=others.total(), told=counts_by_name, back_s=max(self.back_s))
         figures.note(opened=sum(count for (name, *_), count in breakers.items() if name.endswith("opened")))
         figures.zero(wrong_opens=wrong, others_hurt=others.total() - others["done"])
 
@@ -285,10 +293,10 @@ async def test_E40_breaker(stage: Stage, servers: Endpoints) -> None:
         await street.judge_calls(figures)
     probes.note(what="probes")
     street.judge_probes(probes)
-    found = probes.counters
-    probes.holds(found["n"] >= PROBES, f"{found['n']} probes are too few")
-    probes.holds(found["did_well"] >= CONNECTIONS * ROUNDS, "not each breaker was closed by a probe")
-    probes.holds(found["bad_half_back"] >= ROUNDS, "no probe failed while the API was half back")
+    counters = probes.counters
+    probes.holds(counters["n"] >= PROBES, f"{counters['n']} probes are too few")
+    probes.holds(counters["did_well"] >= CONNECTIONS * ROUNDS, "not each breaker was closed by a probe")
+    probes.holds(counters["bad_half_back"] >= ROUNDS, "no probe failed while the API was half back")
     conclude(figures, probes)
 
 

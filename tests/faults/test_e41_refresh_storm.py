@@ -57,7 +57,7 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, limit: int
     grants = [stage.issuer.register(PROVIDER, name, account_id=f"account-{name}") for name in tenants]
     ids: list[str] = []
     for first in range(0, CONNECTIONS, AT_ONCE):
-        who = [
+        own_grants = [
             {
                 "tenant": grant.connection,
                 "provider": PROVIDER,
@@ -67,7 +67,7 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, limit: int
             }
             for grant in grants[first : first + AT_ONCE]
         ]
-        ids += (await idle.ask("connect", connections=who))["ids"]
+        ids += (await idle.ask("connect", connections=own_grants))["ids"]
     await stage.expire(ids)
     async with raw_connection(stage.database) as connection:
         await connection.execute(LOG)
@@ -88,7 +88,7 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, limit: int
             )
 
         await until(all_over, "all jobs are over", within_s=WITHIN_S)
-        statuses = Counter(one.status for one in api.ledger.of())
+        statuses = Counter(arrival.status for arrival in api.ledger.of())
     await _judge(stage, figures, statuses)
 
 
@@ -98,17 +98,17 @@ async def _judge(stage: Stage, figures: Figures, statuses: Counter[int | None]) 
     epoch_s = time.time() - time.monotonic()
     arrivals = sorted(epoch_s + post.t_arrived for post in posts_of(stage.issuer.ledger()))
     last = await stage.rows("SELECT max(at_s) AS at_s FROM begun_log GROUP BY connection_id ORDER BY 1")
-    begun = [row["at_s"] for row in last]
-    lag_s = max(came_s - begun_s for came_s, begun_s in zip(arrivals, begun, strict=False))
+    starts = [row["at_s"] for row in last]
+    lag_s = max(came_s - begun_s for came_s, begun_s in zip(arrivals, starts, strict=False))
     per_s = LIMIT / PER_S
-    over, begun_over = _over(arrivals), _over(begun)
+    over, begun_over = _over(arrivals), _over(starts)
     took_s = arrivals[-1] - arrivals[0]
     figures.note(n=CONNECTIONS, token_posts=len(arrivals), per_s=round(len(arrivals) / took_s, 1))
     figures.note(cap_per_s=per_s, states=states)
     figures.note(rate_over=round(over, 2), begun_over=round(begun_over, 2), lag_s=round(lag_s, 3))
     figures.zero(failed=CONNECTIONS - states.get("completed", 0), dead_tokens_sent=statuses[401])
     figures.holds(len(arrivals) == CONNECTIONS, "one request for each connection")
-    figures.holds(len(begun) == CONNECTIONS, "each was noted when it was begun")
+    figures.holds(len(starts) == CONNECTIONS, "each was noted when it was begun")
     figures.holds(over <= ON_WAY_S * per_s, f"{over:.1f} requests over the cap")
     figures.holds(begun_over <= BEGUN_S * per_s, f"{begun_over:.1f} were begun over it")
 

@@ -54,24 +54,24 @@ async def _rounds(
     stage: Stage, figures: Figures, children: list[Child], rounds: int, *, until_burnt: bool
 ) -> list[float]:
     (connection,) = await stage.connect(children[0], FAMILY, ["acme"])
-    took_s, wrong, other_errors, told = [], 0, 0, Counter[str]()
+    took_s, wrong, other_errors, counts = [], 0, 0, Counter[str]()
     for generation in range(1, rounds + 1):
         slow = generation % SLOW_EVERY == 0
         if slow:
             stage.issuer.be_rude(Quirk(slow_head_s=SLOW_S), times=1)
         began_s = time.monotonic()
-        asked = [_ask(one, connection, generation, figures.draw.uniform(0, SPREAD_S)) for one in children]
-        answers = await asyncio.gather(*asked)
+        asks = [_ask(child, connection, generation, figures.draw.uniform(0, SPREAD_S)) for child in children]
+        answers = await asyncio.gather(*asks)
         outlasted = time.monotonic() - began_s > LEASE_S  # slow, or on a machine that stood still
         took_s += [] if slow else [ran_s(began_s)]
         served = {(answer["generation"], answer["token"]) for answer in answers if "token" in answer}
         wrong += served != {(generation + 1, stage.live_token(FAMILY, "acme"))}
         errors = [str(answer["error"]) for answer in answers if "error" in answer]
         other_errors += sum(not outlasted or error not in ASK_AGAIN for error in errors)
-        told.update(errors)
+        counts.update(errors)
         if until_burnt and stage.verdict().burnt:
             break
-    figures.note(processes=PROCESSES, rounds=rounds, told_instead=dict(told))
+    figures.note(processes=PROCESSES, rounds=rounds, told_instead=dict(counts))
     figures.zero(wrong_answers=wrong, other_errors=other_errors)
     return took_s
 

@@ -20,7 +20,7 @@ from fairlead.testing import Quirk
 from fairlead.testing.ledger import posts_of
 from tests.faults.support.child import Child, Gone
 from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
-from tests.faults.support.refreshes import STRICT, asked, die_at, expected, proven, recover
+from tests.faults.support.refreshes import STRICT, die_at, expected, proven, recover, refresh_result
 from tests.faults.support.report import FULL, Figures, quantiles, sized
 from tests.faults.support.stage import FAMILY, POLICIES, Stage, until
 from tests.support.issuer import fetch, refresh_form
@@ -74,19 +74,21 @@ async def _lose(
     first = stage.live_token(policy, name)
     if wire is None:
         stage.issuer.be_rude(Quirk(cut=cut), provider=policy, connection=name, times=1)
-        lost = await asked(child, connection, 1)
+        lost = await refresh_result(child, connection, 1)
     else:
         wire.cut_after_bytes = cut
-        lost = await asked(child, connection, 1)
+        lost = await refresh_result(child, connection, 1)
         wire.cut_after_bytes = None
     if not isinstance(lost, str) and _delivered(stage, policy, name):
         return 0
-    told = "TransientFailureError" if policy == "stable" else "OutcomeUnknownError"
-    figures.holds(lost == told, f"{policy} cut at {cut}: {lost}")
+    expected_error = "TransientFailureError" if policy == "stable" else "OutcomeUnknownError"
+    figures.holds(lost == expected_error, f"{policy} cut at {cut}: {lost}")
     if policy in FORGIVING:
-        figures.holds(await asked(child, connection, 1) == lost, f"{policy} cut at {cut}: not waited for")
+        figures.holds(
+            await refresh_result(child, connection, 1) == lost, f"{policy} cut at {cut}: not waited for"
+        )
     await stage.end_sends([connection], DEADLINE_S)
-    again = await asked(child, connection, 1)
+    again = await refresh_result(child, connection, 1)
     if policy not in STRICT:
         figures.holds(again != lost and again["generation"] == 2, f"{policy} cut at {cut}: {again}")
         await proven(stage, child, connection, policy, name, 2, figures)
@@ -94,7 +96,7 @@ async def _lose(
     served = (await child.ask("token", tenant=name, provider=policy))["token"]
     figures.holds((again, served) == (lost, first), f"{policy} cut at {cut}: not served meanwhile ({again})")
     await stage.expire([connection])
-    ended = await asked(child, connection, 1)
+    ended = await refresh_result(child, connection, 1)
     figures.holds(ended == "ReauthRequiredError", f"{policy} cut at {cut}: ended {ended}")
     return 1
 
@@ -122,9 +124,9 @@ async def _grace_is_over(stage: Stage, child: Child, figures: Figures) -> None:
     """A replay that would come too late is not made."""
     (connection,) = await stage.connect(child, "grace-short", ["late"])
     stage.issuer.be_rude(Quirk(cut="after"), provider="grace-short", connection="late", times=1)
-    await asked(child, connection, 1)
+    await refresh_result(child, connection, 1)
     await stage.end_sends([connection], 10.0)
-    ended = await asked(child, connection, 1)
+    ended = await refresh_result(child, connection, 1)
     posts = [post for post in posts_of(stage.issuer.ledger()) if post.connection == "late"]
     figures.holds(
         (ended, len(posts)) == ("ReauthRequiredError", 1), f"after its grace: {ended}, {len(posts)} posts"
@@ -133,16 +135,16 @@ async def _grace_is_over(stage: Stage, child: Child, figures: Figures) -> None:
 
 async def test_E43_lost_answer_cut_at_a_byte(stage: Stage) -> None:
     figures = Figures("E43")
-    places = await _cut_places(stage, figures)
+    cut_points = await _cut_places(stage, figures)
     child = await stage.born(numbers={"request_deadline_s": DEADLINE_S})
     lanes, lost = asyncio.Semaphore(8), Counter[str]()
 
-    async def one(policy: str, cut: int) -> None:
+    async def run_cut(policy: str, cut: int) -> None:
         async with lanes:
             times = await _lose(stage, child, policy, cut, figures)
             lost[policy] += times  # others have counted meanwhile
 
-    await asyncio.gather(*(one(policy, cut) for policy in POLICIES for cut in places))
+    await asyncio.gather(*(run_cut(policy, cut) for policy in POLICIES for cut in cut_points))
     await _grace_is_over(stage, child, figures)
     figures.note(what="cut at a byte")
     _note_cuts(stage, figures, lost)
@@ -154,10 +156,10 @@ async def test_E43_lost_answer_cut_at_a_byte(stage: Stage) -> None:
 async def test_E43_lost_answer_cut_on_the_wire(stage: Stage) -> None:
     """As above, but the issuer believes that all went well."""
     figures = Figures("E43")
-    places, lost = sorted(figures.draw.sample(range(1, WIRE_BYTES), WIRE_CUTS)), Counter[str]()
+    cut_points, lost = sorted(figures.draw.sample(range(1, WIRE_BYTES), WIRE_CUTS)), Counter[str]()
     async with tcp_proxy(stage.issuer.url) as (wire, url):
         child = await stage.born(issuer_url=url, numbers={"request_deadline_s": DEADLINE_S})
-        for cut in places:
+        for cut in cut_points:
             for policy in WIRE_POLICIES:
                 times = await _lose(stage, child, policy, cut, figures, wire)
                 lost[policy] += times
@@ -172,8 +174,8 @@ async def test_E43_ablation_a_cut_is_nothing(stage: Stage) -> None:
     child = await stage.born(unsafe=["cut_is_nothing"])
     (connection,) = await stage.connect(child, FAMILY, ["acme"])
     stage.issuer.be_rude(Quirk(cut=1), provider=FAMILY, connection="acme", times=1)
-    told = [await asked(child, connection, 1) for _ in range(2)]
-    figures.note(told=told, burnt=stage.verdict().burnt)
+    results = [await refresh_result(child, connection, 1) for _ in range(2)]
+    figures.note(told=results, burnt=stage.verdict().burnt)
     figures.zero(replays_forbidden=stage.verdict().replays_forbidden)
     figures.conclude()
 
@@ -189,11 +191,11 @@ async def _kill_everywhere(stage: Stage, figures: Figures, **order: Any) -> dict
     figures.draw.shuffle(cells)
     lanes = asyncio.Semaphore(6)
 
-    async def one(cell: tuple[str, str, str]) -> tuple[str, float]:
+    async def run_cell(cell: tuple[str, str, str]) -> tuple[str, float]:
         async with lanes:
             return await die_at(stage, *cell, **order)
 
-    died = dict(zip(cells, await asyncio.gather(*map(one, cells)), strict=True))
+    died = dict(zip(cells, await asyncio.gather(*map(run_cell, cells)), strict=True))
     began_s = time.monotonic()
     heir = await stage.born(**order)  # on the same host, with the same journal folder
     await asyncio.gather(*(recover(stage, heir, died[cell][0], cell[1], figures) for cell in cells))
@@ -251,7 +253,7 @@ async def test_E43_lost_answer_found_by_a_scan(stage: Stage, tmp_path: Path, dea
     await stage.born(worker=numbers, numbers={"request_deadline_s": 1.0}, **order)
     cells = [(*cell, f"{cell[0]}-{i}") for cell in LEFT_BEHIND for i in range(REPEATS)]
     died = await asyncio.gather(*(die_at(stage, *cell, worker=numbers, unsafe=unsafe) for cell in cells))
-    recovered_s = await asyncio.gather(*(_found(stage, *one) for one in died))
+    recovered_s = await asyncio.gather(*(_recovered_at(stage, *death) for death in died))
     figures.note(
         what=f"found by a scan, death is {death}", n=len(cells), lease_s=SCAN_LEASE_S, scan_every_s=1.0
     )
@@ -262,7 +264,7 @@ async def test_E43_lost_answer_found_by_a_scan(stage: Stage, tmp_path: Path, dea
     figures.conclude()
 
 
-async def _found(stage: Stage, connection: str, dead_s: float) -> float:
+async def _recovered_at(stage: Stage, connection: str, dead_s: float) -> float:
     async def is_found() -> bool:
         return await stage.generation(connection) == 2
 
@@ -292,7 +294,7 @@ async def _settle_all(stage: Stage, connections: list[str]) -> None:
     ages = {connection: await stage.generation(connection) for connection in connections}
     await stage.expire(connections)
     await stage.end_sends(connections)
-    await asyncio.gather(*(asked(heir, connection, age) for connection, age in ages.items()))
+    await asyncio.gather(*(refresh_result(heir, connection, age) for connection, age in ages.items()))
 
 
 async def test_E43_lost_answer_killed_at_any_moment(stage: Stage, tmp_path: Path) -> None:
@@ -309,8 +311,8 @@ async def test_E43_lost_answer_killed_at_any_moment(stage: Stage, tmp_path: Path
         for line in map(json.loads, journaled.read_text().splitlines())
     }
 
-    def not_on_disk(told: Iterable[Any]) -> int:
-        return sum((ids[one.connection], one.generation) not in on_disk for one in told)
+    def not_on_disk(entries: Iterable[Any]) -> int:
+        return sum((ids[entry.connection], entry.generation) not in on_disk for entry in entries)
 
     # before the heir asks for anything; some were written when their process died before it could say so
     lost = not_on_disk(stage.verdict().rotations)

@@ -66,20 +66,20 @@ async def _freeze_at(pair: _Pair, figures: Figures, point: str) -> asyncio.Task[
     """Ask, and stop the process on its way: at a fault point, or at any moment."""
     if point != "any":
         await pair.frozen.ask("arm", plan=f"token.{point}:1:stop")
-    asked = asyncio.create_task(_ask(pair.frozen, pair))
+    task = asyncio.create_task(_ask(pair.frozen, pair))
     if point == "any":
         await asyncio.sleep(figures.draw.uniform(0, RANDOM_S))
         await pair.frozen.freeze()
-    elif not await pair.frozen.frozen(unless=asked):
-        figures.holds(False, f"it never came to {point}: {await asked}")
-    return asked
+    elif not await pair.frozen.frozen(unless=task):
+        figures.holds(False, f"it never came to {point}: {await task}")
+    return task
 
 
 async def _freeze(
-    stage: Stage, pair: _Pair, figures: Figures, point: str, seen: Counter[str]
+    stage: Stage, pair: _Pair, figures: Figures, point: str, counts: Counter[str]
 ) -> float | None:
     """One freeze; the seconds until the peer knew, where it had to find out."""
-    asked = await _freeze_at(pair, figures, point)
+    task = await _freeze_at(pair, figures, point)
     began_s = time.monotonic()
     phase = await stage.rows(
         "SELECT phase FROM refresh_attempt WHERE connection_id = $1::text::uuid", pair.connection
@@ -89,9 +89,9 @@ async def _freeze(
     known_s = ran_s(began_s) if peer.done() else None
     await asyncio.sleep(max(0.0, began_s + FREEZE_S - time.monotonic()))
     pair.frozen.thaw()
-    answers = await asked, await peer
+    answers = await task, await peer
     await pair.frozen.ask("arm", plan="")
-    seen[phase[0]["phase"] if phase else "none"] += 1
+    counts[phase[0]["phase"] if phase else "none"] += 1
     await _look(stage, pair, figures, point, answers)
     return known_s if phase else None
 
@@ -116,11 +116,11 @@ async def _course(stage: Stage, pair: _Pair) -> str:
     """What led to it: the last requests for this grant at the issuer, and what the database says of it."""
     posts = [post for post in posts_of(stage.issuer.ledger()) if post.connection == pair.name][-4:]
     about = "WHERE connection_id = $1::text::uuid"
-    told = await stage.rows(
+    rows = await stage.rows(
         f"SELECT act, details, at::text FROM audit {about} ORDER BY at DESC LIMIT 4", pair.connection
     )
     rotation = await stage.rows(f"SELECT phase, replays, epoch FROM refresh_attempt {about}", pair.connection)
-    return f"posts {posts}, audit {told}, rotation {rotation}"
+    return f"posts {posts}, audit {rows}, rotation {rotation}"
 
 
 async def _pairs(stage: Stage, unsafe: tuple[str, ...]) -> list[_Pair]:
@@ -142,18 +142,18 @@ async def _freeze_all(
     points: tuple[str, ...] = POINTS,
     unsafe: tuple[str, ...] = (),
 ) -> None:
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     known_s: list[float] = []
 
     async def lane(pair: _Pair) -> None:
         for _ in range(freezes // PAIRS):
-            waited_s = await _freeze(stage, pair, figures, figures.draw.choice(points), seen)
+            waited_s = await _freeze(stage, pair, figures, figures.draw.choice(points), counts)
             known_s.extend([] if waited_s is None else [waited_s])
 
     await asyncio.gather(*map(lane, await _pairs(stage, unsafe)))
     verdict, strict = stage.verdict(), stage.verdict(FAMILY)
-    under_way = freezes - seen["none"]  # of the others nobody could have sent or saved too late
-    figures.note(n=under_way, freezes=freezes, frozen_in=dict(seen), margin_s=MARGIN_S, freeze_s=FREEZE_S)
+    under_way = freezes - counts["none"]  # of the others nobody could have sent or saved too late
+    figures.note(n=under_way, freezes=freezes, frozen_in=dict(counts), margin_s=MARGIN_S, freeze_s=FREEZE_S)
     figures.note(takeover_s=quantiles(known_s))
     figures.zero(
         second_sends=strict.provider_posts - strict.generations,
@@ -174,7 +174,7 @@ WITHOUT = ("time_takeover", "unread_journal")
 async def test_E44_ablation_takeover_by_time(stage: Stage) -> None:
     figures = Figures("E44", ablation="time_takeover", sees="burnt")
     await _freeze_all(stage, figures, PAIRS, ("after_answer", "after_journal"), WITHOUT)
-    figures.broken = [what for what in figures.broken if what.startswith(("burnt", "second_sends"))]
+    figures.broken = [claim for claim in figures.broken if claim.startswith(("burnt", "second_sends"))]
     figures.conclude()
 
 

@@ -53,9 +53,12 @@ async def _answered(
     connections = await stage.connect(child, provider, [f"{tag}-{number}" for number in range(AT_ONCE)])
     await _one_failure(stage, child, provider, connections[0])
     hold = stage.issuer.hold("answering", provider=provider, times=AT_ONCE)
-    asked = [asyncio.create_task(child.ask("refresh", connection=one, newer_than=1)) for one in connections]
+    tasks = [
+        asyncio.create_task(child.ask("refresh", connection=connection_name, newer_than=1))
+        for connection_name in connections
+    ]
     await hold.reached(AT_ONCE)
-    yield connections, asked
+    yield connections, tasks
     hold.release()
 
 
@@ -69,14 +72,14 @@ async def _one_failure(stage: Stage, child: Child, provider: str, connection: st
 async def _saved(stage: Stage, connections: list[str], began_s: float) -> list[float]:
     """When each of them was saved, counted from a moment."""
 
-    async def one(connection: str) -> float:
+    async def refresh_one(connection: str) -> float:
         async def is_saved() -> bool:
             return await stage.generation(connection) == 2
 
         await until(is_saved, f"the answer for {connection} is saved")
         return ran_s(began_s)
 
-    return list(await asyncio.gather(*map(one, connections)))
+    return list(await asyncio.gather(*map(refresh_one, connections)))
 
 
 def _judge(stage: Stage, figures: Figures) -> None:
@@ -87,7 +90,7 @@ def _judge(stage: Stage, figures: Figures) -> None:
 
 async def _all_alive(stage: Stage, child: Child, connections: list[str], figures: Figures) -> None:
     """What was saved can be refreshed."""
-    asks = [_refresh(child, one, 2) for one in connections]
+    asks = [_refresh(child, connection_name, 2) for connection_name in connections]
     answers = await asyncio.gather(*asks, return_exceptions=True)
     dead = [str(answer) for answer in answers if isinstance(answer, Exception)]
     figures.holds(not dead, f"saved, and of no use: {dead}")
@@ -108,11 +111,11 @@ async def test_E45_save_fails_database_away(stage: Stage, how: str) -> None:
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
         child = await stage.born(url=url, numbers=NUMBERS)
         for number in range(REPEATS):
-            async with _answered(stage, child, FAMILY, f"{how}-{number}") as (connections, asked):
+            async with _answered(stage, child, FAMILY, f"{how}-{number}") as (connections, tasks):
                 going = asyncio.create_task(_away_and_back(proxy, how))
                 await asyncio.sleep(0)  # it is away before the answer leaves
             saved_s += await _saved(stage, connections, await going)
-            await asyncio.gather(*asked)
+            await asyncio.gather(*tasks)
             await _all_alive(stage, child, connections, figures)
     figures.note(what=f"database {how}", n=AT_ONCE * REPEATS, away_s=AWAY_S, recovery_s=quantiles(saved_s))
     _judge(stage, figures)
@@ -124,7 +127,7 @@ async def test_E45_save_fails_and_its_process_dies(stage: Stage, tmp_path: Path)
     journaled = tmp_path / "journaled.ndjson"
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
         child = await stage.born(url=url, numbers=NUMBERS, journaled=str(journaled))
-        async with _answered(stage, child, FAMILY, "dead") as (connections, asked):
+        async with _answered(stage, child, FAMILY, "dead") as (connections, tasks):
             proxy.away()
 
         async def all_journaled() -> bool:
@@ -132,7 +135,9 @@ async def test_E45_save_fails_and_its_process_dies(stage: Stage, tmp_path: Path)
 
         await until(all_journaled, "every answer is on disk")
         await child.kill()
-        assert all(isinstance(one, Gone) for one in await asyncio.gather(*asked, return_exceptions=True))
+        assert all(
+            isinstance(result, Gone) for result in await asyncio.gather(*tasks, return_exceptions=True)
+        )
     began_s = time.monotonic()
     heir = await stage.born()
     figures.note(recovery_s=quantiles(await _saved(stage, connections, began_s)))
@@ -146,12 +151,12 @@ async def test_E45_save_fails_disk_full_after_the_send(stage: Stage) -> None:
     figures = Figures("E45")
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
         child = await stage.born(url=url, numbers=NUMBERS)
-        async with _answered(stage, child, FAMILY, "full") as (connections, asked):
+        async with _answered(stage, child, FAMILY, "full") as (connections, tasks):
             await child.ask("limit_files", most_bytes=0)
             going = asyncio.create_task(_away_and_back(proxy, "reset"))
             await asyncio.sleep(0)
         saved_s = await _saved(stage, connections, await going)
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
         await child.ask("limit_files", most_bytes=64 * MiB)
         await _all_alive(stage, await stage.born(), connections, figures)
     figures.note(what="disk full and database away", n=AT_ONCE, recovery_s=quantiles(saved_s))
@@ -166,7 +171,7 @@ async def test_E45_save_fails_for_the_mark(stage: Stage) -> None:
         child = await stage.born(url=url, numbers=NUMBERS)
         (connection,) = await stage.connect(child, FAMILY, ["acme"])
         cut = proxy.cut("/* refresh_attempt_sent */", "after", away=True)
-        asked = asyncio.create_task(child.ask("refresh", connection=connection, newer_than=1))
+        task = asyncio.create_task(child.ask("refresh", connection=connection, newer_than=1))
 
         async def is_cut() -> bool:
             return cut.left == 0
@@ -175,7 +180,7 @@ async def test_E45_save_fails_for_the_mark(stage: Stage) -> None:
         await asyncio.sleep(AWAY_S)
         proxy.heal()
         with pytest.raises(Asked, match="CommitInDoubtError"):
-            await asked
+            await task
         figures.zero(posts=stage.verdict().provider_posts)
         fresh = await _refresh(child, connection, 1)
         figures.holds(fresh["generation"] == 2, "the process that did not send it can say so")
@@ -205,14 +210,16 @@ async def test_E45_ablation_settled_once_and_no_journal(stage: Stage) -> None:
     unsafe = ["no_journal", "settle_once"]
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
         child = await stage.born(url=url, numbers=NUMBERS, unsafe=unsafe)
-        async with _answered(stage, child, "strict", "gone") as (connections, asked):
+        async with _answered(stage, child, "strict", "gone") as (connections, tasks):
             going = asyncio.create_task(_away_and_back(proxy, "reset"))
             await asyncio.sleep(0)
-        await asyncio.gather(*asked, going, return_exceptions=True)
+        await asyncio.gather(*tasks, going, return_exceptions=True)
     heir = await stage.born(unsafe=unsafe)
     await child.kill()
     for _ in range(2):  # the first finds that it is unknown, the second looks at expiry
-        asks = [heir.ask("refresh", connection=one, newer_than=1) for one in connections]
+        asks = [
+            heir.ask("refresh", connection=connection_name, newer_than=1) for connection_name in connections
+        ]
         await asyncio.gather(*asks, return_exceptions=True)
         await stage.expire(connections)
         await stage.end_sends(connections)

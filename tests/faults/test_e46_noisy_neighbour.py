@@ -76,9 +76,13 @@ class _Street:
         numbers = range(self._next, self._next + count)
         self._next += count
         self.asked |= dict.fromkeys(numbers, (tenant, time.monotonic()))
-        who = {"kind": f"fault.{kind}", "tenant_id": "all" if self.alike else tenant, "group_key": group}
+        job_fields = {
+            "kind": f"fault.{kind}",
+            "tenant_id": "all" if self.alike else tenant,
+            "group_key": group,
+        }
         work_s = self.figures.draw.uniform
-        jobs = [{**who, "args": {"n": n, "work_s": work_s(*WORK_S)} | args} for n in numbers]
+        jobs = [{**job_fields, "args": {"n": n, "work_s": work_s(*WORK_S)} | args} for n in numbers]
         for start in range(0, count, 500):
             await self.desk.ask("enqueue", jobs=jobs[start : start + 500])
 
@@ -169,15 +173,15 @@ async def _experiment(street: _Street, *names: str) -> None:
     figures = street.figures
     await street.ask(QUIET[0])  # the first of all is slow
     await street.dwells()
-    alone = await street.dwells()
-    beside, left = {}, {}
+    dwells_alone = await street.dwells()
+    beside, jobs_left = {}, {}
     for name in names:
         beside[name] = await street.dwells(NUISANCES[name][0])
-        left[name] = street.left
-    alone += await street.dwells()
-    figures.note(quiet=len(QUIET), slots=SLOTS, n=len(alone) + sum(map(len, beside.values())))
-    figures.note(left=left, alone_n=len(alone), alone_ms=quantiles(alone, 1000, 1))
-    bounds_s = {name: 2 * _judged(alone) + NUISANCES[name][1] + HICCUP_S for name in names}
+        jobs_left[name] = street.left
+    dwells_alone += await street.dwells()
+    figures.note(quiet=len(QUIET), slots=SLOTS, n=len(dwells_alone) + sum(map(len, beside.values())))
+    figures.note(left=jobs_left, alone_n=len(dwells_alone), alone_ms=quantiles(dwells_alone, 1000, 1))
+    bounds_s = {name: 2 * _judged(dwells_alone) + NUISANCES[name][1] + HICCUP_S for name in names}
     figures.note(bounds_ms={name: round(bound_s * 1000, 1) for name, bound_s in bounds_s.items()})
     for name, dwells in beside.items():
         figures.note(**{f"{name}_n": len(dwells), f"{name}_ms": quantiles(dwells, 1000, 1)})
@@ -209,8 +213,8 @@ async def test_E46_beside_more_than_can_be_done(stage: Stage, tmp_path: Path) ->
     street.asks = HALF
     await street.work()
     await _experiment(street, "loud")
-    left = figures.counters["left"]["loud"]
-    figures.holds(left > SLOTS, f"{left} jobs waited at the end")
+    loud_left = figures.counters["left"]["loud"]
+    figures.holds(loud_left > SLOTS, f"{loud_left} jobs waited at the end")
     figures.conclude()
 
 
@@ -228,8 +232,8 @@ async def test_E46_ablation_one_line_for_all(stage: Stage, tmp_path: Path) -> No
 
 def jain(values: Iterable[float]) -> float:
     """1 where all are alike, 1/n where one has it all."""
-    given = list(values)
-    return round(sum(given) ** 2 / (len(given) * sum(value * value for value in given)), 3)
+    all_values = list(values)
+    return round(sum(all_values) ** 2 / (len(all_values) * sum(value * value for value in all_values)), 3)
 
 
 async def _busy(street: _Street) -> None:
@@ -243,9 +247,9 @@ async def _busy(street: _Street) -> None:
 
     await until(are_done, "so many jobs began")
     await worker.kill()
-    begun = street.begun()
-    fairness = jain(begun[tenant] for tenant in [NOISE, *QUIET])
-    street.figures.note(n=begun.total(), most=max(begun.values()), jain=fairness)
+    started = street.begun()
+    fairness = jain(started[tenant] for tenant in [NOISE, *QUIET])
+    street.figures.note(n=started.total(), most=max(started.values()), jain=fairness)
     street.figures.holds(fairness >= 0.95, "jain >= 0.95")
 
 

@@ -94,10 +94,10 @@ class _Drain:
 
     async def _look(self, seed: int) -> list[tuple[UUID, int]]:
         """A claim whose buffers are counted."""
-        who = {"session_id": self.session_id, "lease_seed": seed}
-        what = {"queues": ["default"], "kinds": [], "providers": [], "demand": BATCH, "wake": False}
-        plan = await explained(self.database, "job_claim", keep=True, **who, **what)
-        jobs = await self.database.fetch(statement("job_claimed"), **who)
+        claimer = {"session_id": self.session_id, "lease_seed": seed}
+        filters = {"queues": ["default"], "kinds": [], "providers": [], "demand": BATCH, "wake": False}
+        plan = await explained(self.database, "job_claim", keep=True, **claimer, **filters)
+        jobs = await self.database.fetch(statement("job_claimed"), **claimer)
         if jobs:
             self.looks.append((plan.buffers, len(jobs)))
         return [(row["job_id"], row["lease_id"]) for row in jobs]
@@ -119,11 +119,11 @@ async def _experiment(
             n=drain.jobs, tenants=tenants, jobs_per_s=round(drain.jobs / (time.monotonic() - began_s))
         )
         figures.note(index_mib=sizes | {"drained": await _sizes(database)})
-        [left] = await rows(database, "SELECT count(*) AS jobs FROM job WHERE state <> 'completed'")
+        [remaining] = await rows(database, "SELECT count(*) AS jobs FROM job WHERE state <> 'completed'")
     finally:
         await database.close()
     figures.note(claim_ms=quantiles(drain.claim_s, 1000, 2), urgent_behind=max(drain.behind))
-    figures.zero(left=left["jobs"])
+    figures.zero(left=remaining["jobs"])
     figures.holds(max(drain.behind) == 0, "what is urgent is the next one")
     return drain
 

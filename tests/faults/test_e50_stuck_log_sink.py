@@ -96,8 +96,8 @@ class _Talk:
 
     def lines(self) -> list[dict[str, Any]]:
         """Of its log, those that came whole: the last one before a disk was full is cut off."""
-        found = self.look().split(b"\n")[:-1]
-        return [json.loads(line) for line in found if line.startswith(b"{") and line.endswith(b"}")]
+        lines = self.look().split(b"\n")[:-1]
+        return [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"}")]
 
     def judge(self, figures: Figures) -> None:
         """Every line was read or is counted as dropped."""

@@ -88,7 +88,7 @@ UNSETTLED = (
     "SELECT FROM job WHERE kind = 'soak.call'"
     " AND (state = 'running' OR state = 'available' AND run_at <= now())"
 )
-GONE = (
+GONE_RESOURCES = (
     "SELECT count(*)::int AS jobs FROM job JOIN worker_session USING (session_id)"
     " WHERE state = 'running' AND worker_session.lease + worker_session.heartbeat_at < now()"
 )
@@ -124,8 +124,8 @@ class _Soak:
     async def prepare(self) -> None:
         """What is stored before anybody works: connections, a schedule, and who works."""
         first = await self.stage.born(**self.order | {"works": False, "scheduler": False}, seed=0)
-        who = {"tenant": TENANT, "provider": "stripe", "api_key": "sk_1", "settings": LIMITS}
-        await first.ask("connect", connections=[who])
+        grant = {"tenant": TENANT, "provider": "stripe", "api_key": "sk_1", "settings": LIMITS}
+        await first.ask("connect", connections=[grant])
         await first.stop()
         names = [f"tenant-{number}" for number in range(CONNECTIONS)]
         for policy in POLICIES:
@@ -138,8 +138,8 @@ class _Soak:
         self.workers = list(await asyncio.gather(*(self.born() for _ in range(PROCESSES))))
 
     async def last_run_at(self) -> datetime:
-        found = await self.stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", TICKS)
-        last: datetime = found[0]["last_run_at"]
+        rows_found = await self.stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", TICKS)
+        last: datetime = rows_found[0]["last_run_at"]
         return last
 
     async def ask_for_calls(self) -> None:
@@ -195,14 +195,14 @@ async def _ground(stage: Stage, figures: Figures, folder: Path, *unsafe: str) ->
 async def _live_through(soak: _Soak, for_s: float, faults: tuple[str, ...]) -> None:
     """Load all the time, and each fault as often as the others, in an order by chance."""
     assert soak.weather is not None
-    until_s, left = time.monotonic() + for_s, list[str]()
+    until_s, faults_left = time.monotonic() + for_s, list[str]()
     calling = asyncio.create_task(soak.ask_for_calls())
     try:
         async with soak.load.coming():
             while time.monotonic() < until_s:
-                left = left or soak.figures.draw.sample(faults, len(faults))
+                faults_left = faults_left or soak.figures.draw.sample(faults, len(faults))
                 begun_s = time.monotonic()
-                await soak.weather.one(left.pop())
+                await soak.weather.one(faults_left.pop())
                 took_s = time.monotonic() - begun_s if LONG else 0.0
                 await asyncio.sleep(max(0.0, FAULT_EVERY_S - took_s))
                 assert not calling.done(), calling.exception()
@@ -218,17 +218,20 @@ async def _live_through(soak: _Soak, for_s: float, faults: tuple[str, ...]) -> N
 
 async def _judge_jobs(soak: _Soak) -> None:
     assert soak.weather is not None
-    figures, told = soak.figures, await asyncio.gather(*(child.ask("figures") for child in soak.workers))
+    figures, figures_read = (
+        soak.figures,
+        await asyncio.gather(*(child.ask("figures") for child in soak.workers)),
+    )
     runs = await soak.load.judge_kept(soak.stage, soak.sink)
     _judge_runs(figures, runs, soak.weather.faults)
-    figures.note(handed_back=sum(one["handed_back"] for one in told))
+    figures.note(handed_back=sum(figure["handed_back"] for figure in figures_read))
     rows = await soak.stage.rows(CALL_JOBS)
     states = Counter(row["state"] for row in rows)
     figures.zero(call_jobs_lost=len(soak.call_jobs - {row["id"] for row in rows}))
     refreshed, called = Counter[str](), Counter[str]()
-    for one in told:
-        refreshed.update(one["refreshed"])
-        called.update(one["told"].get(TENANT, {}))
+    for process_figures in figures_read:
+        refreshed.update(process_figures["refreshed"])
+        called.update(process_figures["told"].get(TENANT, {}))
     figures.note(call_jobs=dict(states), calls=dict(called), refreshes=dict(refreshed))
     figures.zero(strange_errors=called["error"])
     done = [refreshed["refreshed"]]
@@ -248,8 +251,10 @@ def _judge_runs(figures: Figures, runs: Runs, faults: list[Fault]) -> None:
 async def _judge_schedule_runs(soak: _Soak) -> None:
     assert soak.began is not None
     due = run_times_between(EVERY, "UTC", soak.began, await soak.last_run_at(), 10**6)
-    made = await soak.stage.rows("SELECT job_id, args->>'run_at' AS run_at FROM job WHERE kind = 'soak.tick'")
-    missed, doubled = caught_up(due, await soak.stage.rows(DUTIES, TICKS), made)
+    jobs_made = await soak.stage.rows(
+        "SELECT job_id, args->>'run_at' AS run_at FROM job WHERE kind = 'soak.tick'"
+    )
+    missed, doubled = caught_up(due, await soak.stage.rows(DUTIES, TICKS), jobs_made)
     soak.figures.note(ticks=len(due))
     soak.figures.zero(ticks_missed=missed, ticks_doubled=doubled)
 
@@ -276,7 +281,7 @@ def _judge_limits(soak: _Soak) -> None:
     over = over_excused(served_times(soak.api, TENANT), CALLS_AT_ONCE, weather.excused)
     figures.note(requests=soak.api.ledger.arrived(TENANT), most_served=soak.api.ledger.most_in_flight(TENANT))
     figures.zero(over_limit_at_upstream=over)
-    arrived_s = [one.begun_mono for one in soak.api.ledger.of(TENANT)]
+    arrived_s = [arrival.begun_mono for arrival in soak.api.ledger.of(TENANT)]
     rate_over = most_over_rate(arrived_s, BURST, PER_S, _above_the_rate(weather.faults))
     figures.note(rate_over_excused=round(rate_over, 1), rate_over_allowed=PER_S * LATE_S)
     figures.holds(rate_over <= PER_S * LATE_S, f"{rate_over:.1f} requests over the rate in some window")
@@ -285,26 +290,30 @@ def _judge_limits(soak: _Soak) -> None:
 def _above_the_rate(faults: list[Fault]) -> list[tuple[float, float, float]]:
     """What each fault excuses, at its time: shares beside the fleet's limit, calls let in and sent later."""
     shares = [
-        (one.begun_s, one.ended_s + BACK_S, PER_S * OVERLAP_S) for one in faults if one.name in CUTS_REDIS
+        (fault.begun_s, fault.ended_s + BACK_S, PER_S * OVERLAP_S)
+        for fault in faults
+        if fault.name in CUTS_REDIS
     ]
     held_back = [
-        (one.ended_s, one.ended_s + LATE_S, float(CALLS_AT_ONCE)) for one in faults if one.name == "freeze"
+        (fault.ended_s, fault.ended_s + LATE_S, float(CALLS_AT_ONCE))
+        for fault in faults
+        if fault.name == "freeze"
     ]
     return shares + held_back
 
 
 def _judge_growth(figures: Figures, growth: Growth) -> None:
-    told, changes = growth.told(), growth.changes_a_s()
-    figures.note(growth=told, changes_a_s=round(changes, 1), growth_judged=HALF_AN_HOUR)
+    growth_by_name, changes = growth.told(), growth.changes_a_s()
+    figures.note(growth=growth_by_name, changes_a_s=round(changes, 1), growth_judged=HALF_AN_HOUR)
     if not HALF_AN_HOUR:
         return
     bounds = {"rss_mib": RSS_MIB_AN_HOUR, "descriptors": LEAKS_AN_HOUR, "connections": LEAKS_AN_HOUR}
     figures.zero(never_measured=len(growth.never_seen([*bounds])))
     for name, bound in bounds.items():
-        slope = told[name]["an_hour"] if name in told else 0.0
+        slope = growth_by_name[name]["an_hour"] if name in growth_by_name else 0.0
         figures.holds(slope <= bound, f"{name} grow by {slope} an hour, {bound} allowed")
-    dead, kept = told["dead_tuples"]["most"], changes * UNVACUUMED_S
-    figures.holds(dead <= kept, f"{dead:.0f} dead rows, {kept:.0f} allowed")
+    dead, rows_allowed = growth_by_name["dead_tuples"]["most"], changes * UNVACUUMED_S
+    figures.holds(dead <= rows_allowed, f"{dead:.0f} dead rows, {rows_allowed:.0f} allowed")
 
 
 async def _settled(soak: _Soak) -> None:
@@ -351,7 +360,7 @@ async def test_E52_ablation_nobody_looks_for_the_dead(stage: Stage, tmp_path: Pa
         await soak.weather.one("kill")
         await asyncio.sleep(2 * LEASE_S)
         await soak.load.judge_kept(stage, soak.sink)
-        (row,) = await stage.rows(GONE)
+        (row,) = await stage.rows(GONE_RESOURCES)
         figures.broken.clear()  # what counts is what nobody took from the dead
         figures.zero(held_by_the_dead=row["jobs"])
     figures.conclude()

@@ -150,9 +150,11 @@ async def test_a_killed_database_is_done_without_for_five_minutes(
             assert [await ours.get() for _ in range(CALLS)] == [200] * CALLS
             assert ours.count("call_attempted", status=200) == CALLS + 1, "each leaves its record"
             assert len(ours.gate._learned_limits._unwritten) == 1, "what is to be written is kept once"
-            for what in ("token", "connection"):
-                told = ours.count("served_stale", data=what)
-                assert 1 <= told <= 5, f"{told} of {CALLS} calls asked a database that is away for the {what}"
+            for data_kind in ("token", "connection"):
+                stale_count = ours.count("served_stale", data=data_kind)
+                assert 1 <= stale_count <= 5, (
+                    f"{stale_count} of {CALLS} calls asked a database that is away for the {data_kind}"
+                )
             ours.clock.moved_s += MEMORY_S - 2 * STALE_S
             assert await ours.get() == 200
             ours.clock.moved_s += 2 * STALE_S

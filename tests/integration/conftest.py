@@ -14,8 +14,8 @@ from tests.support.servers import running_servers
 
 @pytest.fixture(scope="session")
 def endpoints() -> Iterator[Endpoints]:
-    with running_servers() as found:
-        yield found
+    with running_servers() as endpoints:
+        yield endpoints
 
 
 @pytest.fixture(scope="session")

@@ -139,8 +139,10 @@ class Fleet:
                 raise AssertionError(f"a process ended with {process.returncode}:\n{self.words(process)}")
 
     async def _has_session(self, process: asyncio.subprocess.Process) -> bool:
-        found = await self.looking.fetchval("SELECT count(*) FROM worker_session WHERE pid = $1", process.pid)
-        return bool(found) or process.returncode is not None
+        sessions = await self.looking.fetchval(
+            "SELECT count(*) FROM worker_session WHERE pid = $1", process.pid
+        )
+        return bool(sessions) or process.returncode is not None
 
     def words(self, process: asyncio.subprocess.Process) -> str:
         """The end of what *process* wrote."""
@@ -198,7 +200,7 @@ class Fleet:
         """A number out of fairlead's tables."""
         return int(await self.looking.fetchval(statement, *values))
 
-    async def until(self, true: Callable[[], object], within_s: float, what: str) -> None:
+    async def until(self, true: Callable[[], object], within_s: float, condition: str) -> None:
         """Return as soon as the awaited ``true()`` says so; fail after *within_s*."""
         try:
             async with patience(within_s):
@@ -207,7 +209,7 @@ class Fleet:
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             tails = "\n".join(self.words(process)[-800:] for process in self.processes)
-            raise AssertionError(f"after {within_s:g} s still not: {what}\n{tails}") from None
+            raise AssertionError(f"after {within_s:g} s still not: {condition}\n{tails}") from None
 
 
 @asynccontextmanager

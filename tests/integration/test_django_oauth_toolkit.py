@@ -50,11 +50,11 @@ class Outcome:
 
     @property
     def lost(self) -> set[str]:
-        return {tenant for tenant, one in self.standings.items() if one.state != "active"}
+        return {tenant for tenant, standing in self.standings.items() if standing.state != "active"}
 
     def rotations(self) -> dict[str, int]:
         """By tenant: how many refreshes fairlead has the result of."""
-        return {tenant: one.generation - 1 for tenant, one in self.standings.items()}
+        return {tenant: standing.generation - 1 for tenant, standing in self.standings.items()}
 
     @property
     def in_flight(self) -> set[str]:
@@ -74,11 +74,13 @@ async def test_run_a_with_a_grace_nothing_is_lost(
         outcome = await _run(fleet, server)
         await _report("dot.grace_120", fleet, server, outcome)
 
-        assert {one.state for one in outcome.standings.values()} == {"active"}
-        assert min(one.generation for one in outcome.standings.values()) > GENERATIONS
+        assert {standing.state for standing in outcome.standings.values()} == {"active"}
+        assert min(standing.generation for standing in outcome.standings.values()) > GENERATIONS
         # Once per generation; a repeated answer that overtook the first one makes a generation of its own.
-        made, known = await server.rotations(), outcome.rotations()
-        assert [tenant for tenant in made if made[tenant] > known[tenant]] == []
+        server_rotations, known_rotations = await server.rotations(), outcome.rotations()
+        assert [
+            tenant for tenant in server_rotations if server_rotations[tenant] > known_rotations[tenant]
+        ] == []
         await _assert_one_live_grant_each(server, CONNECTIONS)
         await _assert_expiry_is_honest(server, outcome)
         await _assert_grants_work(fleet, server, outcome)
@@ -99,11 +101,11 @@ async def test_run_b_without_a_grace_only_what_was_in_flight_is_lost(
         await _report("dot.grace_0", fleet, server, outcome)
 
         assert outcome.lost <= outcome.in_flight
-        assert {(one.state, one.reason) for one in outcome.standings.values()} <= {
+        assert {(standing.state, standing.reason) for standing in outcome.standings.values()} <= {
             ("active", None), ("needs_reauth", "lost_rotation"),
         }  # fmt: skip
-        active = [one for one in outcome.standings.values() if one.state == "active"]
-        assert min(one.generation for one in active) > GENERATIONS
+        active = [standing for standing in outcome.standings.values() if standing.state == "active"]
+        assert min(standing.generation for standing in active) > GENERATIONS
         await _assert_rotated_once_per_generation(server, outcome)
         await _assert_one_live_grant_each(server, CONNECTIONS)  # never presented twice, so not revoked either
         await _assert_expiry_is_honest(server, outcome)
@@ -148,20 +150,20 @@ async def test_an_answer_in_the_journal_is_not_asked_for_again(
         await _assert_one_live_grant_each(server, 1)
 
 
-async def _killed_once(fleet: Fleet, server: DotServer, place: str) -> Standing:
+async def _killed_once(fleet: Fleet, server: DotServer, kill_point: str) -> Standing:
     """A process refreshes the only connection and dies at *place*; another finds out what became of it."""
     await connect_all(fleet, server, expires_in_s=1.0)
-    first = await fleet.start({"FAIRLEAD_FAULT": f"{place}:1:kill"})
+    first = await fleet.start({"FAIRLEAD_FAULT": f"{kill_point}:1:kill"})
     async with patience(WITHIN_S):
         assert await first.wait() == -signal.SIGKILL
     await fleet.start()
     [tenant] = await fleet.standings()
 
-    async def known() -> bool:
+    async def is_known() -> bool:
         standing = (await fleet.standings())[tenant]
         return standing.state == "needs_reauth" or standing.generation > 1
 
-    await fleet.until(known, WITHIN_S, "the refresh has an outcome")
+    await fleet.until(is_known, WITHIN_S, "the refresh has an outcome")
     assert await fleet.stop() == [0]
     return (await fleet.standings())[tenant]
 
@@ -179,8 +181,8 @@ async def _run(fleet: Fleet, server: DotServer) -> Outcome:
     began_s = time.monotonic()
     kills = []
     for first, last in ((2, 4), (5, 8)):
-        after = CONNECTIONS * draw.uniform(first, last)
-        kills.append(await _kill_one(fleet, draw, after))
+        kill_after_s = CONNECTIONS * draw.uniform(first, last)
+        kills.append(await _kill_one(fleet, draw, kill_after_s))
         await fleet.start()
     await fleet.until(lambda: _all_done(fleet), WITHIN_S, f"{GENERATIONS} generations of each connection")
     ran_s = time.monotonic() - began_s
@@ -195,26 +197,26 @@ async def _started(fleet: Fleet, server: DotServer) -> list[object]:
     return list(processes)
 
 
-async def _kill_one(fleet: Fleet, draw: random.Random, after: float) -> Killed:
+async def _kill_one(fleet: Fleet, draw: random.Random, kill_after_s: float) -> Killed:
     """Kill one of the processes that wait for an answer, once the fleet has made *after* refreshes."""
 
     async def far_enough() -> bool:
-        return await fleet.refreshed() >= after
+        return await fleet.refreshed() >= kill_after_s
 
     async def somebody_sends() -> bool:
-        return bool(candidates := await fleet.sending()) and not chosen.append(draw.choice(candidates))
+        return bool(candidates := await fleet.sending()) and not numbers.append(draw.choice(candidates))
 
-    chosen: list[int] = []
-    await fleet.until(far_enough, WITHIN_S, f"{after:.0f} refreshes")
+    numbers: list[int] = []
+    await fleet.until(far_enough, WITHIN_S, f"{kill_after_s:.0f} refreshes")
     await fleet.until(somebody_sends, WITHIN_S, "a refresh is under way")
-    return await fleet.kill(chosen[0], time.monotonic)
+    return await fleet.kill(numbers[0], time.monotonic)
 
 
 async def _all_done(fleet: Fleet) -> bool:
     standings = (await fleet.standings()).values()
     return all(
-        one.generation > GENERATIONS if one.state == "active" else one.state == "needs_reauth"
-        for one in standings
+        standing.generation > GENERATIONS if standing.state == "active" else standing.state == "needs_reauth"
+        for standing in standings
     )
 
 
@@ -229,8 +231,10 @@ async def _assert_one_live_grant_each(server: DotServer, count: int) -> None:
 
 async def _assert_rotated_once_per_generation(server: DotServer, outcome: Outcome) -> None:
     """A lost rotation is one that the server made and fairlead never learnt of, or one that never arrived."""
-    made = await server.rotations()
-    unknown = {tenant: made[tenant] - known for tenant, known in outcome.rotations().items()}
+    server_rotations = await server.rotations()
+    unknown = {
+        tenant: server_rotations[tenant] - known_count for tenant, known_count in outcome.rotations().items()
+    }
     assert {tenant for tenant, more in unknown.items() if more} <= outcome.lost
     assert set(unknown.values()) <= {0, 1}
 
@@ -240,8 +244,8 @@ async def _assert_expiry_is_honest(server: DotServer, outcome: Outcome) -> None:
     ends = {grant.user: grant.access_expires_at for grant in await server.live()}
     late = [
         tenant
-        for tenant, one in outcome.standings.items()
-        if one.state == "active" and one.expires_at > ends[tenant]  # type: ignore[operator]
+        for tenant, standing in outcome.standings.items()
+        if standing.state == "active" and standing.expires_at > ends[tenant]  # type: ignore[operator]
     ]
     assert late == []
 
@@ -267,11 +271,11 @@ async def _refreshed(fairlead: Fairlead, tenant: str) -> str:
 
 
 async def _assert_lost_ones_are_shown(fleet: Fleet, outcome: Outcome) -> None:
-    told = await fleet.looking.fetch(
+    rows_read = await fleet.looking.fetch(
         "SELECT tenant_id FROM audit WHERE act = 'connection.needs_reauth'"
         " AND details ->> 'reason' = 'lost_rotation'"
     )
-    assert sorted(row["tenant_id"] for row in told) == sorted(outcome.lost)
+    assert sorted(row["tenant_id"] for row in rows_read) == sorted(outcome.lost)
     notices = await fleet.looking.fetch("SELECT tenant_id FROM job WHERE kind = 'event.needs_reauth'")
     assert {row["tenant_id"] for row in notices} == outcome.lost
     letters = await fleet.looking.fetch(
@@ -284,7 +288,7 @@ async def _assert_lost_ones_are_shown(fleet: Fleet, outcome: Outcome) -> None:
 
 
 async def _report(bench: str, fleet: Fleet, server: DotServer, outcome: Outcome) -> None:
-    generations = [one.generation - 1 for one in outcome.standings.values()]
+    generations = [standing.generation - 1 for standing in outcome.standings.values()]
     verdicts = server.verdicts()
     print(
         json.dumps(

@@ -69,10 +69,10 @@ async def test_inside_the_grace_the_same_pair_is_given_again(
     lenient: DotServer, users: Iterator[int]
 ) -> None:
     grant = lenient.grants[next(users)]
-    _, taken = await _refresh(lenient, grant["refresh_token"])
+    _, reply = await _refresh(lenient, grant["refresh_token"])
     _, again = await _refresh(lenient, grant["refresh_token"])
 
-    pair = (taken["access_token"], taken["refresh_token"])
+    pair = (reply["access_token"], reply["refresh_token"])
     assert (again["access_token"], again["refresh_token"]) == pair
     [live] = await _live(lenient, grant["user"])
     assert (live.access_token, live.refresh_token) == pair
@@ -85,12 +85,12 @@ async def test_a_repeated_answer_claims_the_whole_lifetime_of_an_older_token(
     """So its life counts from the first send, never from the repetition."""
     grant = lenient.grants[next(users)]
     await _refresh(lenient, grant["refresh_token"])
-    [before] = await _live(lenient, grant["user"])
+    [grant_before] = await _live(lenient, grant["user"])
     _, again = await _refresh(lenient, grant["refresh_token"])
-    [after] = await _live(lenient, grant["user"])
+    [grant_after] = await _live(lenient, grant["user"])
 
     assert again["expires_in"] == TTL_S
-    assert after.access_expires_at == before.access_expires_at
+    assert grant_after.access_expires_at == grant_before.access_expires_at
 
 
 async def test_inside_the_grace_many_at_once_get_the_same_pair(

@@ -107,17 +107,17 @@ async def test_jobs_lanes_and_sessions(database: Database) -> None:
     await jobs.enqueue([new_job(tenant_id=name, group_key="g") for name in "aaaabbbb"])
     await lanes.pause(Scope(ScopeKind.TENANT, "b"), None, reason="test", by="test")
 
-    taken = await jobs.claim(ClaimFilter(), 10, other)
-    assert [job.tenant_id for job in taken] == ["a", "a"]
+    jobs_claimed = await jobs.claim(ClaimFilter(), 10, other)
+    assert [job.tenant_id for job in jobs_claimed] == ["a", "a"]
     assert await sessions.heartbeat(other)
     outcomes = [
-        Completed(taken[0].job_id, taken[0].lease_id),
-        Rescheduled(taken[1].job_id, taken[1].lease_id, 0.0),
+        Completed(jobs_claimed[0].job_id, jobs_claimed[0].lease_id),
+        Rescheduled(jobs_claimed[1].job_id, jobs_claimed[1].lease_id, 0.0),
     ]
     assert len(await jobs.acknowledge(outcomes)) == 2  # two statements in one transaction
     await lanes.resume(Scope(ScopeKind.TENANT, "b"))
-    taken = await jobs.claim(ClaimFilter(), 10, other)
-    assert sorted(job.tenant_id for job in taken) == list("aabbbb")
+    jobs_claimed = await jobs.claim(ClaimFilter(), 10, other)
+    assert sorted(job.tenant_id for job in jobs_claimed) == list("aabbbb")
 
     await sessions.mark_dead([other])
     rescued = await sessions.rescue(mine, 0.0, 3, 100)
@@ -142,8 +142,8 @@ async def test_many_at_once(database: Database) -> None:
     async def work(number: int) -> int:
         await jobs.enqueue([new_job(tenant_id=f"t{number}") for _ in range(20)])
         done = 0
-        while taken := await jobs.claim(ClaimFilter(), 5, session_id):
-            done += len(await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken]))
+        while jobs_claimed := await jobs.claim(ClaimFilter(), 5, session_id):
+            done += len(await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs_claimed]))
         return done
 
     done = sum(await asyncio.gather(*(work(number) for number in range(6))))

@@ -19,7 +19,7 @@ from fairlead.engine.jobs.rescuer import rescue_interval_s
 from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.tokens.database_failover import TimelineWatch
 from tests.simulation import kept
-from tests.simulation.ablations import Found
+from tests.simulation.ablations import AblationFinding
 from tests.simulation.chance import Chance
 from tests.simulation.program import GATE_CHECK_S, LANES_CHECK_S, LEASE_S
 from tests.simulation.stores import Parts
@@ -116,9 +116,9 @@ def test_page_shows_what_the_ablations_found(page: Path) -> None:
     assert all(simulated.NOT_YET in row for row in rows(page))
     kept.seeds(range(200), broken=0, steps=16_000_000, seconds=41.4)
     kept.same([7, 9], interpreters=3, differ=0, seconds=2.0)
-    broken: Mapping[str, Found | None] = {
-        "fence": Found(3, Broken("I2", 1.0, "late")),
-        "slots": Found(4, Broken("I12", 1.0, "two")),
+    broken: Mapping[str, AblationFinding | None] = {
+        "fence": AblationFinding(3, Broken("I2", 1.0, "late")),
+        "slots": AblationFinding(4, Broken("I12", 1.0, "two")),
     }
     kept.ablations(broken, 200, seconds=30.0)
     healthy, ablated = rows(page)
@@ -130,7 +130,7 @@ def test_page_shows_what_the_ablations_found(page: Path) -> None:
 
 def test_page_names_a_broken_simulation(page: Path) -> None:
     kept.seeds(range(200), broken=2, steps=1000, seconds=41.4)
-    kept.ablations({"fence": Found(3, Broken("I2", 1.0, "late")), "slots": None}, 200, seconds=30.0)
+    kept.ablations({"fence": AblationFinding(3, Broken("I2", 1.0, "late")), "slots": None}, 200, seconds=30.0)
     healthy, ablated = rows(page)
     assert "**broken**: 2, in" in healthy
     assert "**broken**: 1 of 2 found" in ablated

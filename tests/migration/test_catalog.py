@@ -11,14 +11,14 @@ from fairlead.adapters.postgres.migrate import read_migration, shipped_migration
 from tests.support.catalog import catalog
 from tests.support.rows import rows, run
 
-KEPT = Path(__file__).with_name("catalog.txt")
+CATALOG_FILE = Path(__file__).with_name("catalog.txt")
 
 
 async def test_the_schema_is_the_one_that_was_agreed_upon(database: Database) -> None:
     """catalog.txt was first made by the 50 migrations that the baseline replaced."""
-    found = await catalog(database, to_be_kept=True)
-    assert found == KEPT.read_text("utf-8"), (
-        f"the schema has changed hint: if that is meant, write the text above to {KEPT.name}"
+    catalog_text = await catalog(database, to_be_kept=True)
+    assert catalog_text == CATALOG_FILE.read_text("utf-8"), (
+        f"the schema has changed hint: if that is meant, write the text above to {CATALOG_FILE.name}"
         " with `python -m tests.migration.keep`"
     )
 
@@ -49,9 +49,9 @@ async def test_the_schema_is_the_one_that_was_agreed_upon(database: Database) ->
     ],
 )
 async def test_the_comparison_sees(database: Database, sql: str) -> None:
-    before = await catalog(database)
+    catalog_before = await catalog(database)
     await run(database, sql)
-    assert await catalog(database) != before
+    assert await catalog(database) != catalog_before
 
 
 UNSAFE = """

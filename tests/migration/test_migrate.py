@@ -41,7 +41,7 @@ A = migration(1, "CREATE TABLE a (x integer); INSERT INTO a VALUES (1);")
 B = migration(2, "CREATE TABLE b (x integer);")
 C_POST = migration(3, "ALTER TABLE a DROP COLUMN x;", "post")
 D = migration(4, "CREATE TABLE d (x integer);")
-LEFT = """
+LEFT_OBJECTS = """
 SELECT nspname || '.' || relname AS name FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
 UNION ALL SELECT nspname || '.' || proname FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace
 UNION ALL SELECT nspname FROM pg_namespace
@@ -54,9 +54,9 @@ INDEX = migration(2, "CREATE INDEX CONCURRENTLY a_idx ON a (x);", "pre", "-- tra
 
 async def applied(settings: DatabaseSettings) -> list[int]:
     database = await Database.open(settings)
-    found = await rows(database, "SELECT number FROM migration ORDER BY number")
+    applied = await rows(database, "SELECT number FROM migration ORDER BY number")
     await database.close()
-    return [row["number"] for row in found]
+    return [row["number"] for row in applied]
 
 
 # ---- applying --------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ async def test_an_installation_in_another_schema_is_not_passed_over(plain: str) 
     for step in (unset.plan, unset.check, unset.apply):
         with pytest.raises(InvalidConfigError, match=r"schema public.*set database\.schema_name to 'public'"):
             await step()
-    chosen = DatabaseSettings(dsn=plain, schema="fairlead")
-    assert await Migrator(chosen).apply() == list(shipped_migrations())
+    settings = DatabaseSettings(dsn=plain, schema="fairlead")
+    assert await Migrator(settings).apply() == list(shipped_migrations())
     assert await unset.plan() == []
 
 
@@ -160,16 +160,16 @@ async def test_a_failed_installation_leaves_nothing(plain: str, schema: str | No
     last = shipped_migrations()[-1].number + 1
     broken = [*shipped_migrations(), migration(last, "CREATE ROLE left_behind; SELECT 1 / 0;")]
     admin = await asyncpg.connect(plain)
-    before = await admin.fetch(LEFT)
+    objects_before = await admin.fetch(LEFT_OBJECTS)
     with pytest.raises(MigrationRequiredError, match=rf"{last:04}_step.*division by zero.*nothing was kept"):
         await Migrator(DatabaseSettings(dsn=plain, schema=schema), broken).apply()
-    assert await admin.fetch(LEFT) == before
+    assert await admin.fetch(LEFT_OBJECTS) == objects_before
     await admin.execute("CREATE TABLE public.migration (id integer); CREATE TABLE public.audit (id integer)")
     public = DatabaseSettings(dsn=plain, schema="public")
-    before = await admin.fetch(LEFT)
+    objects_before = await admin.fetch(LEFT_OBJECTS)
     with pytest.raises(InvalidConfigError, match="the schema public holds tables that are not fairlead's"):
         await Migrator(public).apply()
-    assert await admin.fetch(LEFT) == before
+    assert await admin.fetch(LEFT_OBJECTS) == objects_before
     await Migrator(replace(public, schema=None)).apply()
     await admin.close()
 
@@ -218,13 +218,13 @@ async def test_a_database_of_another_baseline_is_refused_by_everything(empty: Da
     """Be it of an older text of the baseline, or of the numbered migrations that it replaced."""
     baseline, *later = shipped_migrations()
     older = replace(baseline, text="CREATE TABLE a (x integer);", checksum="0" * 64)
-    told = r'"fairlead test" was made by another.*hint: .*DROP SCHEMA "fairlead test" CASCADE'
+    message = r'"fairlead test" was made by another.*hint: .*DROP SCHEMA "fairlead test" CASCADE'
     for made_by in ([older, *later], [A]):
         await Migrator(empty, made_by).apply()
         for step in (Migrator(empty).plan, Migrator(empty).check, Migrator(empty).apply):
             with pytest.raises(
                 InvalidConfigError,
-                match=told,
+                match=message,
             ):
                 await step()
         database = await Database.open(empty)

@@ -41,13 +41,13 @@ async def issuer() -> AsyncIterator[Issuer]:
 
 @pytest.fixture
 def profiles(issuer: Issuer) -> dict[str, Profile]:
-    known = {
+    profiles = {
         policy.replace("_", "-"): local_profile(
             issuer.url, policy, policy.replace("_", "-"), replay=more, rotates=policy != "stable"
         )
         for policy, more in POLICIES.items()
     }
-    return known | {
+    return profiles | {
         SAME: local_profile(issuer.url, "until_successor_used", SAME),
         HASTY: local_profile(issuer.url, "stable", HASTY, rotates=False),
     }
@@ -55,12 +55,12 @@ def profiles(issuer: Issuer) -> dict[str, Profile]:
 
 @pytest.fixture
 async def fl(database: Database, profiles: dict[str, Profile], tmp_path: Path) -> AsyncIterator[Refresher]:
-    async with refresher(database, profiles, tmp_path / "journal") as one:
-        yield one
+    async with refresher(database, profiles, tmp_path / "journal") as process:
+        yield process
 
 
 @pytest.fixture
 async def peer(database: Database, profiles: dict[str, Profile], tmp_path: Path) -> AsyncIterator[Refresher]:
     """A second process on the same host."""
-    async with refresher(database, profiles, tmp_path / "journal") as one:
-        yield one
+    async with refresher(database, profiles, tmp_path / "journal") as process:
+        yield process

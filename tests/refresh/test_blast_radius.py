@@ -49,7 +49,7 @@ PROVIDER = "stable"
 PATIENT = replace(FAST, breaker_failures=2, backoff_s=60.0, breaker_open_s=60.0)
 
 
-def told(code: str, status: int = 400) -> Quirk:
+def rejection(code: str, status: int = 400) -> Quirk:
     return Quirk(status=status, body=f'{{"error":"{code}"}}', content_type="application/json")
 
 
@@ -58,12 +58,12 @@ OUTCOMES: dict[str, Quirk | None] = {
     "not_processed.transient_rate_limit": Quirk(status=429, retry_after="30"),
     "not_processed.transient_server": Quirk(status=503),
     "transient_failure.transient_server": Quirk(status=400, body="<html>account suspended</html>"),
-    "transient_failure.transient_network": told("strange_thing"),
-    "rejected.permanent_auth": told("invalid_grant"),
-    "rejected.permanent_config": told("unsupported_grant_type"),
-    "rejected.permanent_permission": told("access_denied"),
-    "rejected.permanent_request": told("invalid_scope"),
-    "rejected.permanent_config.client": told("invalid_client", 401),
+    "transient_failure.transient_network": rejection("strange_thing"),
+    "rejected.permanent_auth": rejection("invalid_grant"),
+    "rejected.permanent_config": rejection("unsupported_grant_type"),
+    "rejected.permanent_permission": rejection("access_denied"),
+    "rejected.permanent_request": rejection("invalid_scope"),
+    "rejected.permanent_config.client": rejection("invalid_client", 401),
     "unknown": Quirk(status=500),
     "not_sent": None,
     "not_sent.process": None,
@@ -79,8 +79,8 @@ CLOSED = {
 class Fleet:
     """Two processes at one token endpoint of one app."""
 
-    def __init__(self, one: Refresher, other: Refresher, issuer: Any) -> None:
-        self.one, self.other, self._issuer = one, other, issuer
+    def __init__(self, first: Refresher, other: Refresher, issuer: Any) -> None:
+        self.one, self.other, self._issuer = first, other, issuer
         self.loses: NoResponseKind | None = None
 
     async def connect(self, name: str) -> UUID:
@@ -114,11 +114,11 @@ async def fleet_of(database: Any, issuer: Any, folder: Path) -> AsyncIterator[Fl
     rate = {"limit": 60, "window_s": 60.0}
     profiles = {PROVIDER: local_profile(issuer.url, PROVIDER, PROVIDER, rotates=False, rate=rate)}
     async with (
-        refresher(database, profiles, folder / "one", settings=PATIENT) as one,
+        refresher(database, profiles, folder / "one", settings=PATIENT) as first,
         refresher(database, profiles, folder / "other", settings=PATIENT) as other,
     ):
-        fleet = Fleet(one, other, issuer)
-        for process in (one, other):
+        fleet = Fleet(first, other, issuer)
+        for process in (first, other):
             alter(process.deps.transport, send=lossy(fleet, process.deps.transport.send))
         yield fleet
 
@@ -139,12 +139,16 @@ async def test_fault_of_one_connection_stops_it_alone(
     database: Any, issuer: Any, tmp_path: Path, row: str
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:
-        met = await fleet.meets(row, "a")
+        connection_id = await fleet.meets(row, "a")
         assert await fleet.is_served("well")
-        posts, own = fleet.posts(), TOKEN[row].local
-        refused = {LocalReach.CONNECTION: RateLimitedError, LocalReach.GRANT: ReauthRequiredError}.get(own)
+        posts, local_reach = fleet.posts(), TOKEN[row].local
+        refused = {LocalReach.CONNECTION: RateLimitedError, LocalReach.GRANT: ReauthRequiredError}.get(
+            local_reach
+        )
         with suppress(FairleadError) if refused is None else pytest.raises(refused):
-            await fleet.other.coordinator.refresh(met, 2 if own is LocalReach.NOTHING else 1)
+            await fleet.other.coordinator.refresh(
+                connection_id, 2 if local_reach is LocalReach.NOTHING else 1
+            )
         assert fleet.posts() - posts == (refused is None), "what is held is held in every process"
 
 
@@ -218,35 +222,39 @@ async def test_a_person_sees_a_back_off_and_passes_or_ends_it(
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:
         gate, refresh = fleet.one.deps.gate, fleet.one.coordinator.refresh
-        met = await fleet.connect("a")
+        connection_id = await fleet.connect("a")
         for generation in (1, 2):
             issuer.be_rude(Quirk(status=429, retry_after="86400"), connection="a")
             with pytest.raises(TransientFailureError) as failed:
-                await refresh(met, generation)
+                await refresh(connection_id, generation)
             assert failed.value.retry_after_s == 900.0, "as long as it waits, not as long as was asked"
             issuer.be_polite()
             with pytest.raises(RateLimitedError):
-                await refresh(met, generation)
-            held = await gate.backoff(met, generation)
-            assert held["held_for"] == "http_429"
+                await refresh(connection_id, generation)
+            backoff = await gate.backoff(connection_id, generation)
+            assert backoff["held_for"] == "http_429"
             if generation == 2:
                 assert await gate.resume(EndpointKey(PROVIDER, "app"))
-                assert await gate.backoff(met, generation) == {}
+                assert await gate.backoff(connection_id, generation) == {}
             actor = "ann" if generation == 1 else "fairlead"
-            assert (await refresh(met, generation, actor=actor)).generation == generation + 1
+            assert (await refresh(connection_id, generation, actor=actor)).generation == generation + 1
 
 
 async def test_an_endpoint_that_is_well_again_is_told_of_and_so_is_who_closed_it(
     database: Any, issuer: Any, tmp_path: Path
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:
-        met = [await fleet.meets("rejected.permanent_config.client", name) for name in ("a", "b")]
+        connection_ids = [await fleet.meets("rejected.permanent_config.client", name) for name in ("a", "b")]
         await run(database, "UPDATE endpoint_gate SET open_until = now()")
         assert await fleet.is_served("well")
         paused, closed = fleet.one.told(TokenEndpointStateChanged) + fleet.other.told(
             TokenEndpointStateChanged
         )
-        assert (paused.state, paused.reported_by, paused.open_s) == ("paused", tuple(map(str, met)), 600.0)  # type: ignore[attr-defined]
+        assert (paused.state, paused.reported_by, paused.open_s) == (
+            "paused",
+            tuple(map(str, connection_ids)),
+            600.0,
+        )  # type: ignore[attr-defined]
         assert (closed.state, closed.client_id) == ("closed", "app")  # type: ignore[attr-defined]
 
 
@@ -275,14 +283,14 @@ async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
 
 
 async def _store_away(fleet: Fleet) -> None:
-    async def away(*_asked: object) -> None:
+    async def away(*_args: object) -> None:
         raise DependencyUnavailableError("the database went away")
 
     alter(fleet.one.deps.store, claim=away)
 
 
 async def _mark_in_doubt(fleet: Fleet) -> None:
-    async def lost(*_asked: object) -> None:
+    async def lost(*_args: object) -> None:
         raise DependencyUnavailableError("whether it was committed is not known")
 
     alter(fleet.one.deps.store, mark_sent=lost)
@@ -301,10 +309,10 @@ async def _damaged(fleet: Fleet) -> None:
 
 
 async def _late(fleet: Fleet) -> None:
-    async def gone(*_asked: object) -> None:
+    async def expired(*_args: object) -> None:
         return None
 
-    alter(fleet.one.deps.store, mark_sent=gone)
+    alter(fleet.one.deps.store, mark_sent=expired)
 
 
 async def _killed(fleet: Fleet) -> None:
@@ -338,10 +346,10 @@ async def test_a_fault_of_one_process_stops_no_other_connection(
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:
         for name in ("a", "b", "c"):
-            met = await fleet.connect(name)
+            connection_id = await fleet.connect(name)
             await CAUSES[fault](fleet)
             with pytest.raises((FairleadError, RuntimeError)):
-                await fleet.one.coordinator.refresh(met, 1)
+                await fleet.one.coordinator.refresh(connection_id, 1)
         assert await fleet.is_served("well")
         assert {row["state"] for row in await fleet.one.deps.gate.search()} <= {"closed"}
 
@@ -363,5 +371,5 @@ async def test_dead_letters_of_one_tenant_refuse_its_work_and_nobodys_refreshes(
     with pytest.raises(RefusedError):
         await jobs.enqueue([new["sync", "loud"]])
     stored = await jobs.enqueue([job for key, job in new.items() if key != ("sync", "loud")])
-    assert [one.inserted for one in stored] == [True] * 3
+    assert [enqueued.inserted for enqueued in stored] == [True] * 3
     await jobs.close()

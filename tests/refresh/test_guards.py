@@ -55,10 +55,10 @@ async def test_an_answer_recovered_too_late_is_not_served(fl, peer, issuer, data
         await peer.coordinator.refresh(view.connection_id, 1)
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", peer.session_id)
     await run(database, "UPDATE credential SET expires_at = now() - interval '1 s'")
-    before = judge(issuer.ledger()).provider_posts
+    posts_before = judge(issuer.ledger()).provider_posts
     token = await fl.reader.token(KEY)
     assert token.access_token.reveal() == issuer.grant(STRICT, "acme").access_token
-    assert judge(issuer.ledger()).provider_posts == before == 1, "the journal had it"
+    assert judge(issuer.ledger()).provider_posts == posts_before == 1, "the journal had it"
 
 
 async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, issuer) -> None:
@@ -66,8 +66,8 @@ async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, is
     busy = EndpointRefusal("busy", 0.01, "another transaction holds a row")
     claim, refusals = fl.deps.store.claim, [busy, busy]
 
-    async def locked_twice(*asked: Any) -> object:
-        return refusals.pop() if refusals else await claim(*asked)
+    async def locked_twice(*args: Any) -> object:
+        return refusals.pop() if refusals else await claim(*args)
 
     alter(fl.deps.store, claim=locked_twice)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
@@ -107,8 +107,8 @@ async def test_a_process_takes_over_its_own_unsent_intent(fl, issuer, database) 
         pytest.raises(CommitInDoubtError),
     ):
         await fl.coordinator.refresh(connection_id, 1)
-    held = await rows(database, "SELECT phase FROM refresh_attempt")
-    assert [row["phase"] for row in held] == ["intent"]
+    attempts = await rows(database, "SELECT phase FROM refresh_attempt")
+    assert [row["phase"] for row in attempts] == ["intent"]
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert judge(issuer.ledger()).provider_posts == 1
 
@@ -191,8 +191,8 @@ async def test_journal_entry_without_a_profile_stops_no_start(
     async with refresher(database, {}, tmp_path / "journal") as started:
         assert await started.unknown.replay_journal() == 0
         assert started.told(ServiceFailed)
-    async with refresher(database, profiles, tmp_path / "journal") as whole:
-        assert await whole.unknown.replay_journal() == 1
+    async with refresher(database, profiles, tmp_path / "journal") as process:
+        assert await process.unknown.replay_journal() == 1
     assert (await fl.connections.get(KEY)).generation == 2
 
 
@@ -211,8 +211,8 @@ async def test_of_two_answers_on_two_hosts_the_later_one_is_kept(
             alter(dying.deps.store, settle=killed)
             with pytest.raises(RuntimeError):
                 await dying.coordinator.refresh(connection_id, 1)
-        gone = "UPDATE worker_session SET lost_at = now() WHERE session_id = $1"
-        await run(database, gone, dying.session_id)
+        mark_lost = "UPDATE worker_session SET lost_at = now() WHERE session_id = $1"
+        await run(database, mark_lost, dying.session_id)
         await end_sends(database)
     for host, count in (("one", 0), ("two", 1), ("one", 0)):
         async with refresher(database, profiles, tmp_path / host) as started:

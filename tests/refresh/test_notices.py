@@ -100,12 +100,12 @@ async def webhook() -> AsyncIterator[tuple[str, list[dict[str, Any]], list[int]]
 @pytest.fixture
 async def desk(fl: Refresher, database: Any, webhook: Any) -> AsyncIterator[Desk]:
     url, received, answers = webhook
-    heard: list[dict[str, Any]] = []
+    posted: list[dict[str, Any]] = []
     ids = SystemIds()
     jobs, entries = PostgresJobStore(database, ids), PostgresDeadLetterStore(database)
     sender = AiohttpWebhookSender(url, Secret(SECRET), policy=AddressPolicy(allow_private=True))
-    told = NotificationJobs(
-        {"needs_reauth": [heard.append]},
+    notifications = NotificationJobs(
+        {"needs_reauth": [posted.append]},
         sender,
         credentials=fl.deps.store,
         jobs=jobs,
@@ -113,11 +113,11 @@ async def desk(fl: Refresher, database: Any, webhook: Any) -> AsyncIterator[Desk
         reauth_link=fl.deps.reauth_link,
     )
     tokens = TokenJobs(fl.deps, FAST, fl.coordinator, fl.unknown, jobs)
-    handlers = [*told.handlers(), *tokens.handlers(), *_handlers_of_a_user()]
+    handlers = [*notifications.handlers(), *tokens.handlers(), *_handlers_of_a_user()]
     emit = fl.events.append
     executor = Executor(handlers, clock=SystemClock(), draw=lambda: 0.0, ids=ids, emit=emit)
     processor = DeadLetterProcessor(entries, jobs, ids=ids, draw=lambda: 0.0, emit=emit)
-    yield Desk(fl, jobs, entries, executor, processor, received, answers, heard)
+    yield Desk(fl, jobs, entries, executor, processor, received, answers, posted)
     await jobs.close()
     await sender.close()
 

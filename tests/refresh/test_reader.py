@@ -12,12 +12,12 @@ from tests.support.rows import run
 KEY = ConnectionKey("acme", "strict")
 
 
-async def expire(database, left: str) -> None:
+async def expire(database, left_interval: str) -> None:
     await run(
         database,
         "UPDATE credential SET expires_at = now() + $1::text::interval,"
         " urgent_at = now() + $1::text::interval - interval '10 min'",
-        left,
+        left_interval,
     )
 
 
@@ -60,9 +60,9 @@ async def test_an_expired_token_is_never_served(fl, issuer, database) -> None:
         await fl.reader.token(KEY)
     issuer.be_polite()
     issuer.revoke("strict", "acme")
-    with pytest.raises(ReauthRequiredError) as gone:
+    with pytest.raises(ReauthRequiredError) as error:
         await fl.reader.token(KEY)
-    assert gone.value.account == KEY.account, "by which a job without a group waits for it"
+    assert error.value.account == KEY.account, "by which a job without a group waits for it"
 
 
 async def test_a_revoked_connection_serves_nothing(fl, issuer) -> None:

@@ -50,7 +50,7 @@ async def test_a_refresh_stores_what_the_issuer_gave(fl, issuer, provider) -> No
 
 async def test_many_callers_share_one_post(fl, peer, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
-    asks = [one.coordinator.refresh(connection_id, 1) for one in (fl, peer) for _ in range(100)]
+    asks = [process.coordinator.refresh(connection_id, 1) for process in (fl, peer) for _ in range(100)]
     answers = await asyncio.gather(*asks)
     assert {fresh.generation for fresh in answers} == {2}
     assert len({fresh.tokens.access_token for fresh in answers}) == 1
@@ -74,12 +74,12 @@ async def test_refresh_cancelled_by_nobody_known_is_reported(fl, issuer) -> None
     """As where a library cancels the task that awaits it: no stop of this process is to blame."""
     connection_id = await fl.connect(issuer, STRICT)
     hold = issuer.hold("answering", provider=STRICT)
-    asked = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
+    refresh_task = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
     await hold.reached()
     [flight] = [task for task in asyncio.all_tasks() if task.get_name() == f"refresh:{connection_id}"]
     flight.cancel()
     with pytest.raises(RefreshInProgressError):
-        await asked
+        await refresh_task
     assert [failed.reason for failed in fl.told(ServiceFailed)] == ["CancelledError in a refresh"]
     hold.release()
 
@@ -170,7 +170,7 @@ async def test_invalid_grant_needs_the_customer_and_is_told_once(fl, peer, issue
     connection_id = await fl.connect(issuer, STRICT)
     issuer.revoke(STRICT, "acme")
     results = await asyncio.gather(
-        *(one.coordinator.refresh(connection_id, 1) for one in (fl, peer)), return_exceptions=True
+        *(process.coordinator.refresh(connection_id, 1) for process in (fl, peer)), return_exceptions=True
     )
     assert all(isinstance(result, ReauthRequiredError) for result in results), results
     assert judge(issuer.ledger()).provider_posts == 1
@@ -185,11 +185,11 @@ async def test_invalid_grant_needs_the_customer_and_is_told_once(fl, peer, issue
 
 async def test_a_dead_grant_still_serves_its_token_while_that_lasts(fl, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
-    before = await fl.reader.token(ConnectionKey("acme", STRICT))
+    token_before = await fl.reader.token(ConnectionKey("acme", STRICT))
     issuer.revoke(STRICT, "acme")
     with pytest.raises(ReauthRequiredError):
         await fl.coordinator.refresh(connection_id, 1)
-    assert await fl.reader.token(ConnectionKey("acme", STRICT)) == before
+    assert await fl.reader.token(ConnectionKey("acme", STRICT)) == token_before
 
 
 async def test_reconnecting_heals_in_place(fl, issuer) -> None:
@@ -247,7 +247,7 @@ async def test_an_outage_opens_one_breaker_and_one_probe_closes_it(fl, issuer, d
     issuer.be_polite()
     await run(database, "UPDATE endpoint_gate SET open_until = now()")
     answers = await asyncio.gather(
-        *(fl.coordinator.refresh(one, 1) for one in ids[10:]), return_exceptions=True
+        *(fl.coordinator.refresh(connection_id, 1) for connection_id in ids[10:]), return_exceptions=True
     )
     assert sum(not isinstance(answer, Exception) for answer in answers) >= 1
     assert [row["state"] for row in await rows(database, "SELECT state FROM endpoint_gate")] == ["closed"]
@@ -281,7 +281,7 @@ async def test_unknown_names_have_their_own_error(fl) -> None:
 
 async def test_a_lost_answer_under_strict_keeps_serving_and_waits_for_expiry(fl, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
-    before = await fl.reader.token(ConnectionKey("acme", STRICT))
+    token_before = await fl.reader.token(ConnectionKey("acme", STRICT))
     issuer.be_rude("cut_after", times=1)
     with pytest.raises(OutcomeUnknownError) as unknown:
         await fl.coordinator.refresh(connection_id, 1)
@@ -292,7 +292,7 @@ async def test_a_lost_answer_under_strict_keeps_serving_and_waits_for_expiry(fl,
     assert judge(issuer.ledger()).provider_posts == 1, "a spent token is not sent twice"
     view = await fl.connections.get(ConnectionKey("acme", STRICT))
     assert (view.state, view.refreshing) == ("unknown", "unknown")
-    assert await fl.reader.token(ConnectionKey("acme", STRICT)) == before
+    assert await fl.reader.token(ConnectionKey("acme", STRICT)) == token_before
 
 
 @pytest.mark.parametrize(
@@ -319,9 +319,9 @@ async def test_a_lost_answer_heals_where_the_provider_allows_it(
         assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
     else:
         await run(database, "UPDATE credential SET expires_at = now() - interval '1 s'")
-        with pytest.raises(ReauthRequiredError) as gone:
+        with pytest.raises(ReauthRequiredError) as error:
             await fl.coordinator.refresh(connection_id, 1)
-        assert gone.value.reason == "lost_rotation"
+        assert error.value.reason == "lost_rotation"
         view = await fl.connections.get(ConnectionKey("acme", provider))
         assert (view.state, view.state_reason) == ("needs_reauth", "lost_rotation")
         posts = judge(issuer.ledger()).provider_posts
@@ -341,15 +341,15 @@ async def test_a_caller_waits_no_longer_than_it_said_also_after_the_send(fl, iss
 
 async def test_sent_refresh_gets_its_response_though_the_process_stops(fl, issuer) -> None:
     sent, unsent = await fl.connect(issuer, STRICT, "sent"), await fl.connect(issuer, STRICT, "unsent")
-    held = issuer.hold("answering")
+    hold = issuer.hold("answering")
     flight = asyncio.create_task(fl.coordinator.refresh(sent, 1))
-    await held.reached()
+    await hold.reached()
     never = asyncio.create_task(never_claimed(fl, unsent))
     await asyncio.sleep(0)
     leaving = asyncio.create_task(fl.coordinator.drain(0.0))
     await asyncio.wait({never})
     assert not leaving.done()
-    held.release()
+    hold.release()
     assert (await flight).generation == 2
     assert await leaving == 1
     with pytest.raises(RefusedError, match="stopping"):

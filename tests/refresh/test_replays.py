@@ -67,9 +67,9 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(fl, issu
         return done
 
     alter(fl.deps.store, **{slow: held_up})
-    with pytest.raises(ReauthRequiredError) as gone:
+    with pytest.raises(ReauthRequiredError) as error:
         await fl.coordinator.refresh(connection_id, 1)
-    assert gone.value.reason == "lost_rotation"
+    assert error.value.reason == "lost_rotation"
     assert judge(issuer.ledger()).provider_posts == 1
 
 

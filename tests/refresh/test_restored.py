@@ -44,16 +44,16 @@ class Hosts:
 
     async def start(self, host: str = "a") -> tuple[Refresher, TimelineWatch]:
         """A process that stays until the end of the test."""
-        one = await self.stack.enter_async_context(self.process(host))
-        watch = TimelineWatch(one.deps, one.unknown)
+        process = await self.stack.enter_async_context(self.process(host))
+        watch = TimelineWatch(process.deps, process.unknown)
         await watch.begin()
-        return one, watch
+        return process, watch
 
     @asynccontextmanager
     async def process(self, host: str = "a") -> AsyncIterator[Refresher]:
         """A process that ends."""
-        async with refresher(self.database, self.profiles, self.folder / host) as one:
-            yield one
+        async with refresher(self.database, self.profiles, self.folder / host) as process:
+            yield process
 
 
 @pytest.fixture
@@ -67,63 +67,63 @@ async def hosts(database: Database, profiles: dict[str, Profile], tmp_path: Path
 
 async def test_a_process_that_starts_settles_what_the_database_lost(issuer, hosts, history) -> None:
     """The history has the same name as before, as where a dump was restored into the same server."""
-    async with hosts.process() as before:
-        connection_id = await before.connect(issuer, STRICT)
+    async with hosts.process() as process_before:
+        connection_id = await process_before.connect(issuer, STRICT)
         await history.keep()
-        await before.coordinator.refresh(connection_id, 1)
-        await before.coordinator.refresh(connection_id, 2)
+        await process_before.coordinator.refresh(connection_id, 1)
+        await process_before.coordinator.refresh(connection_id, 2)
     await history.restore(history.name)
-    after, watch = await hosts.start()
-    assert await generation(after, connection_id) == 3
+    process_after, watch = await hosts.start()
+    assert await generation(process_after, connection_id) == 3
     [floor] = await rows(hosts.database, "SELECT last_value FROM send_epoch")
-    heads = [head async for page in after.deps.journal.heads() for head in page]
+    heads = [head async for page in process_after.deps.journal.heads() for head in page]
     assert floor["last_value"] >= max(head.epoch for head in heads), "also where the clock is behind now"
-    assert (await after.coordinator.refresh(connection_id, 3)).generation == 4
+    assert (await process_after.coordinator.refresh(connection_id, 3)).generation == 4
     await watch.one_pass()
-    assert after.told(DatabaseFailedOver) == []
+    assert process_after.told(DatabaseFailedOver) == []
     assert judge(issuer.ledger()).burnt == 0
 
 
 async def test_running_process_settles_again_when_the_history_changes(issuer, hosts, history) -> None:
-    one, watch = await hosts.start()
-    connection_id = await one.connect(issuer, STRICT)
+    process, watch = await hosts.start()
+    connection_id = await process.connect(issuer, STRICT)
     await history.keep()
-    await one.coordinator.refresh(connection_id, 1)
+    await process.coordinator.refresh(connection_id, 1)
     await history.restore()
     await watch.one_pass()
-    assert await generation(one, connection_id) == 2
-    assert one.told(DatabaseFailedOver) == [DatabaseFailedOver("7/1", "7/2", 1)]
+    assert await generation(process, connection_id) == 2
+    assert process.told(DatabaseFailedOver) == [DatabaseFailedOver("7/1", "7/2", 1)]
     await watch.one_pass()
-    assert len(one.told(DatabaseFailedOver)) == 1
+    assert len(process.told(DatabaseFailedOver)) == 1
 
 
 async def test_process_takes_over_journals_of_peers_that_died_since_its_start(issuer, hosts, history) -> None:
-    one, watch = await hosts.start()
+    process, watch = await hosts.start()
     async with hosts.process() as peer:
         connection_id = await peer.connect(issuer, STRICT)
         await history.keep()
         await peer.coordinator.refresh(connection_id, 1)
     await history.restore()
     await watch.one_pass()
-    assert await generation(one, connection_id) == 2
+    assert await generation(process, connection_id) == 2
 
 
 async def test_a_replay_that_failed_is_done_at_the_next_pass(issuer, hosts, history, monkeypatch) -> None:
-    one, watch = await hosts.start()
-    connection_id = await one.connect(issuer, STRICT)
+    process, watch = await hosts.start()
+    connection_id = await process.connect(issuer, STRICT)
     await history.keep()
-    await one.coordinator.refresh(connection_id, 1)
+    await process.coordinator.refresh(connection_id, 1)
     await history.restore()
 
     async def killed() -> int:
         raise RuntimeError("killed here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.unknown, "replay_all", killed)
+        patch.setattr(process.unknown, "replay_all", killed)
         with pytest.raises(RuntimeError):
             await watch.one_pass()
     await watch.one_pass()
-    assert await generation(one, connection_id) == 2
+    assert await generation(process, connection_id) == 2
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -134,8 +134,8 @@ async def test_of_answers_on_two_hosts_the_newest_is_stored_whoever_settles_firs
     b, watch_b = await hosts.start("b")
     connection_id = await a.connect(issuer, STRICT)
     await history.keep()
-    for before, one in enumerate((a, b, a, b), 1):
-        await one.coordinator.refresh(connection_id, before)
+    for old_generation, process in enumerate((a, b, a, b), 1):
+        await process.coordinator.refresh(connection_id, old_generation)
     newest = await refresh_token(a, connection_id)
     await history.restore()
     for watch in (watch_a, watch_b, watch_a) if first == "a" else (watch_b, watch_a):
@@ -148,10 +148,10 @@ async def test_of_answers_on_two_hosts_the_newest_is_stored_whoever_settles_firs
 
 async def test_before_anybody_noticed_the_journal_goes_before_the_row(issuer, hosts, history) -> None:
     """Another process of the host is asked for a token."""
-    (one, _), (peer, _) = await hosts.start(), await hosts.start()
-    connection_id = await one.connect(issuer, STRICT)
+    (process, _), (peer, _) = await hosts.start(), await hosts.start()
+    connection_id = await process.connect(issuer, STRICT)
     await history.keep()
-    await one.coordinator.refresh(connection_id, 1)
+    await process.coordinator.refresh(connection_id, 1)
     await history.restore()
     assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
     assert peer.told(TokenRefreshed)[0].recovered
@@ -177,13 +177,13 @@ async def test_a_backup_taken_within_a_refresh_costs_no_token(
         name = where.get(step, "append")
         act = getattr(of, name)
 
-        async def with_backup(*asked: object) -> object:
+        async def with_backup(*args: object) -> object:
             if step == "answer":
                 await history.keep()
-            given = await act(*asked)
+            result = await act(*args)
             if step != "answer":
                 await history.keep()
-            return given
+            return result
 
         with altered(of, **{name: with_backup}):
             await a.coordinator.refresh(connection_id, 1)
@@ -261,8 +261,8 @@ async def test_a_caller_with_a_generation_of_before_the_restore_costs_one_reques
     async with hosts.process("elsewhere") as lost:
         connection_id = await lost.connect(issuer, "stable")
         await history.keep()
-        for before in (1, 2, 3):
-            await lost.coordinator.refresh(connection_id, before)
+        for generation in (1, 2, 3):
+            await lost.coordinator.refresh(connection_id, generation)
     await history.restore()
     b, _ = await hosts.start("b")
     assert (await b.coordinator.refresh(connection_id, 4)).generation == 2
@@ -274,13 +274,13 @@ async def test_a_caller_with_a_generation_of_before_the_restore_costs_one_reques
 
 async def restored_before_key_rotation(issuer, hosts: Hosts, history: History, policy: str) -> UUID:
     """The answer lies in the journal under a data key that the restore took back."""
-    async with hosts.process() as one:
-        connection_id = await one.connect(issuer, policy)
+    async with hosts.process() as process:
+        connection_id = await process.connect(issuer, policy)
         await history.keep()
-        [old] = await one.deps.vault._keys.samples()
+        [old] = await process.deps.vault._keys.samples()
         assert isinstance(old, DataKey)
-        await one.deps.vault.renew(old)
-        await one.coordinator.refresh(connection_id, 1)
+        await process.deps.vault.renew(old)
+        await process.coordinator.refresh(connection_id, 1)
     await history.restore()
     return connection_id
 
@@ -288,13 +288,13 @@ async def restored_before_key_rotation(issuer, hosts: Hosts, history: History, p
 @pytest.mark.parametrize("policy", ["stable", "grace"])
 async def test_an_answer_under_a_key_that_is_gone_is_a_lost_one(issuer, hosts, history, policy: str) -> None:
     connection_id = await restored_before_key_rotation(issuer, hosts, history, policy)
-    one, _ = await hosts.start()
-    assert one.told(ServiceFailed)
+    process, _ = await hosts.start()
+    assert process.told(ServiceFailed)
     if policy == "grace":  # as after any lost answer: not before the request may be over
         with pytest.raises(OutcomeUnknownError):
-            await one.coordinator.refresh(connection_id, 1)
+            await process.coordinator.refresh(connection_id, 1)
         return
-    assert (await one.coordinator.refresh(connection_id, 1)).generation == 2
+    assert (await process.coordinator.refresh(connection_id, 1)).generation == 2
     assert judge(issuer.ledger()).burnt == 0
 
 
@@ -302,9 +302,9 @@ async def test_refresh_is_not_sent_again_while_the_token_lives_where_there_is_no
     issuer, hosts, history
 ) -> None:
     connection_id = await restored_before_key_rotation(issuer, hosts, history, "strict-family-revoke")
-    one, _ = await hosts.start()
+    process, _ = await hosts.start()
     with pytest.raises(OutcomeUnknownError):
-        await one.coordinator.refresh(connection_id, 1)
+        await process.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 1
 
 
@@ -326,35 +326,37 @@ async def test_a_grant_given_since_is_not_replaced_by_the_answer_of_one_that_was
     issuer, hosts, history
 ) -> None:
     """Both had the same generation; the provider has forgotten the one before."""
-    one, watch = await hosts.start()
-    connection_id = await granted_again(one, issuer, history)
+    process, watch = await hosts.start()
+    connection_id = await granted_again(process, issuer, history)
     await watch.one_pass()
-    assert await refresh_token(one, connection_id) == issuer.grant(STRICT, "acme").refresh_token
-    for before in (2, 3):
-        assert (await one.coordinator.refresh(connection_id, before)).generation == before + 1
-    assert [event.recovered for event in one.told(TokenRefreshed)] == [False] * 3
-    assert await refresh_token(one, connection_id) == issuer.grant(STRICT, "acme").refresh_token
+    assert await refresh_token(process, connection_id) == issuer.grant(STRICT, "acme").refresh_token
+    for old_generation in (2, 3):
+        assert (
+            await process.coordinator.refresh(connection_id, old_generation)
+        ).generation == old_generation + 1
+    assert [event.recovered for event in process.told(TokenRefreshed)] == [False] * 3
+    assert await refresh_token(process, connection_id) == issuer.grant(STRICT, "acme").refresh_token
     verdict = judge(issuer.ledger())
     assert (verdict.provider_posts, verdict.burnt, verdict.violations) == (3, 0, ())
 
 
 async def test_nor_by_an_answer_that_waited_for_the_database(issuer, hosts, history) -> None:
     """Its process asks until the store answers, and by then another grant has its generation."""
-    one, _ = await hosts.start()
-    connection_id = await one.connect(issuer, STRICT)
+    process, _ = await hosts.start()
+    connection_id = await process.connect(issuer, STRICT)
     await history.keep()
-    await one.connect(issuer, STRICT)
-    settle_it = one.deps.store.settle
+    await process.connect(issuer, STRICT)
+    settle_it = process.deps.store.settle
 
     async def late(settlement: Settlement) -> SettleVerdict:
-        alter(one.deps.store, settle=settle_it)
+        alter(process.deps.store, settle=settle_it)
         await history.restore()
-        await one.connect(issuer, STRICT)
+        await process.connect(issuer, STRICT)
         return await settle_it(settlement)
 
-    alter(one.deps.store, settle=late)
-    assert (await one.coordinator.refresh(connection_id, 2)).generation == 3
-    assert await refresh_token(one, connection_id) == issuer.grant(STRICT, "acme").refresh_token
+    alter(process.deps.store, settle=late)
+    assert (await process.coordinator.refresh(connection_id, 2)).generation == 3
+    assert await refresh_token(process, connection_id) == issuer.grant(STRICT, "acme").refresh_token
     assert judge(issuer.ledger()).provider_posts == 2
 
 
@@ -377,11 +379,11 @@ async def test_an_answer_that_its_row_names_is_taken_though_the_clock_was_set_ba
 
 
 async def test_a_grant_from_before_its_moment_was_noted_is_given_back_as_ever(issuer, hosts, history) -> None:
-    one, watch = await hosts.start()
-    connection_id = await one.connect(issuer, STRICT)
+    process, watch = await hosts.start()
+    connection_id = await process.connect(issuer, STRICT)
     await run(hosts.database, "UPDATE credential SET granted_at = NULL")
     await history.keep()
-    await one.coordinator.refresh(connection_id, 1)
+    await process.coordinator.refresh(connection_id, 1)
     await history.restore()
     await watch.one_pass()
-    assert await generation(one, connection_id) == 2
+    assert await generation(process, connection_id) == 2

@@ -108,8 +108,8 @@ async def test_outcomes_of_a_refresh_job(fl, tokens, issuer, database) -> None:
     assert unknown.result["state"] == "unknown"
     await run(database, "UPDATE credential SET expires_at = now()")
     await end_sends(database)
-    gone = await tokens.refresh(context("token.refresh", connection_id=connection_id, generation=1))
-    assert gone == RequireReauth("lost_rotation")
+    outcome = await tokens.refresh(context("token.refresh", connection_id=connection_id, generation=1))
+    assert outcome == RequireReauth("lost_rotation")
 
 
 async def test_a_replay_that_waits_for_the_send_before_it_is_snoozed(fl, tokens, issuer, database) -> None:

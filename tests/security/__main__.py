@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.security.checklist import CHECKLIST
-from tests.security.figures import RESULTS, told
+from tests.security.figures import RESULTS, read_figures
 from tests.security.verdicts import BROKEN, NOT_SHOWN, summary, table, withdrawn
 from tools import promises, results
 
@@ -27,8 +27,8 @@ class Witness:
         self.outcomes: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        before = self.outcomes.get(report.nodeid, "passed")
-        if before == "passed":
+        outcome_before = self.outcomes.get(report.nodeid, "passed")
+        if outcome_before == "passed":
             self.outcomes[report.nodeid] = report.outcome
 
 
@@ -41,11 +41,11 @@ def main(options: Sequence[str]) -> int:
     rest = [test for test in named if test in files or test.partition("::")[0] not in files]
     witness, begun_s = Witness(), time.time()
     code = pytest.main(["-q", "-s", *options, "tests/security", *rest], plugins=[witness])
-    lines = list(table(witness.outcomes, told(folder, int(begun_s))))
+    lines = list(table(witness.outcomes, read_figures(folder, int(begun_s))))
     print("\n".join(["", *lines, summary(witness.outcomes)]), flush=True)
-    results.amend(folder, lambda kept: withdrawn(kept, witness.outcomes))
+    results.amend(folder, lambda lines: withdrawn(lines, witness.outcomes))
     missing = promises.missing_counters(results.read(folder))
-    print("".join(f"{each}\n" for each in missing), end="", flush=True)
+    print("".join(f"{line}\n" for line in missing), end="", flush=True)
     if folder == results.RESULTS_FOLDER:
         promises.main()
     is_bad = any(word in line for line in lines for word in (BROKEN, NOT_SHOWN))

@@ -18,7 +18,7 @@ ABSENT_MAIL = "there is no mail yet: no address and no header of a message is ma
 
 FOLDER = "tests/"
 _ROUTE = ("unit/cli/test_callback.py::test_callback_accepts_one_answer_with_its_state",)
-_WHOLE = ("security/test_S36_bounds.py", "contract/test_caps.py", "faults/test_e46_noisy_neighbour.py")
+_FILES = ("security/test_S36_bounds.py", "contract/test_caps.py", "faults/test_e46_noisy_neighbour.py")
 """Files of S36; what else proves a bound is named by docs/reference/bounds.md."""
 
 
@@ -357,10 +357,10 @@ CHECKLIST: tuple[Control, ...] = (
         "what one tenant fills leaves room for the others",
         ("2.4.1", "13.1.2", "13.1.3"),
         (
-            *_WHOLE,
-            *dict.fromkeys(each.proof for each in BOUNDS if each.proof.partition("::")[0] not in _WHOLE),
+            *_FILES,
+            *dict.fromkeys(bound.proof for bound in BOUNDS if bound.proof.partition("::")[0] not in _FILES),
         ),
-        absent=f"a cap of a tenant's own on {', on '.join(what for what, _ in UNBOUND)}",
+        absent=f"a cap of a tenant's own on {', on '.join(subject for subject, _ in UNBOUND)}",
     ),
 )
 

@@ -30,18 +30,18 @@ other = pytest.fixture(_issuer, name="other")
 
 @pytest.fixture
 def profiles(honest: Issuer, other: Issuer) -> dict[str, Profile]:
-    places = dict(zip(PROVIDERS, (honest.url, other.url), strict=True))
+    urls = dict(zip(PROVIDERS, (honest.url, other.url), strict=True))
     return {
         name: local_profile(
             url,
             name=name,
             endpoints={"token": f"{url}/{name}/token", "authorize": f"{url}/{name}/authorize"},
         )
-        for name, url in places.items()
+        for name, url in urls.items()
     }
 
 
 @pytest.fixture
 async def fl(database: Database, profiles: dict[str, Profile], tmp_path: Path) -> AsyncIterator[Refresher]:
-    async with refresher(database, profiles, tmp_path / "journal") as one:
-        yield one
+    async with refresher(database, profiles, tmp_path / "journal") as first:
+        yield first

@@ -19,14 +19,14 @@ def tell(control: str, **figures: int | float | str) -> None:
     results.keep({**line, "size": "full", **results.circumstances()})
 
 
-def told(folder: Path, since_s: float = 0) -> dict[str, dict[str, int | float]]:
+def read_figures(folder: Path, since_s: float = 0) -> dict[str, dict[str, int | float]]:
     """The numbers kept in *folder* at the Unix time *since_s* or later, by control or part of one."""
-    found = {}
+    lines_by_id = {}
     for line in results.read(folder):
         if line["id"].startswith("S") and datetime.fromisoformat(line["date"]).timestamp() >= since_s:
-            found[line["id"]] = {
+            lines_by_id[line["id"]] = {
                 name: value
                 for name, value in line.items()
                 if isinstance(value, int | float) and name not in ("seed", "3/n", "stood_still_s")
             }
-    return found
+    return lines_by_id

@@ -38,13 +38,15 @@ ROOM: Mapping[str, str] = {
 
 def all_profiles() -> list[Profile]:
     return [
-        each for base in LOADED.values() for each in (base, *(base.variant(name) for name in base.variants))
+        profile_of
+        for base in LOADED.values()
+        for profile_of in (base, *(base.variant(name) for name in base.variants))
     ]
 
 
 def templates_of(profile: Profile) -> dict[str, str]:
     """Each address of *profile* that has a parameter, by its place."""
-    found = {
+    bent_urls = {
         "token": profile.endpoints.token,
         "authorize": profile.endpoints.authorize,
         "revoke": profile.revoke.url if profile.revoke else None,
@@ -53,7 +55,9 @@ def templates_of(profile: Profile) -> dict[str, str]:
         **{f"hosts.{at}": f"https://{host.removeprefix('*.')}" for at, host in enumerate(profile.hosts)},
     }
     return {
-        place: text for place, text in found.items() if text and set(profile.endpoints.params) & names(text)
+        url_name: text
+        for url_name, text in bent_urls.items()
+        if text and set(profile.endpoints.params) & names(text)
     }
 
 
@@ -69,8 +73,8 @@ def values_of(profile: Profile) -> dict[str, str]:
 def attacks_of(profile: Profile) -> list[tuple[str, str, str, str]]:
     """(place, template, parameter, value) for every parameter of every address."""
     return [
-        (place, template, name, value)
-        for place, template in templates_of(profile).items()
+        (url_name, template, name, value)
+        for url_name, template in templates_of(profile).items()
         for name in sorted(names(template) & set(profile.endpoints.params))
         for value in ATTACKS
     ]
@@ -81,15 +85,15 @@ BENDABLE = [profile for profile in all_profiles() if templates_of(profile)]
 
 def bent(profile: Profile) -> list[tuple[str, str, str]]:
     """(place, value, address) of every address of *profile* that an attack got out of its template."""
-    found = []
-    for place, template, name, value in attacks_of(profile):
+    attacks = []
+    for url_name, template, name, value in attacks_of(profile):
         try:
-            url = profile.call_target_url(place, {**values_of(profile), name: value})
+            url = profile.call_target_url(url_name, {**values_of(profile), name: value})
         except InvalidInputError:
             continue
         if not stays(profile, template, name, value, url):
-            found.append((place, value, url))
-    return found
+            attacks.append((url_name, value, url))
+    return attacks
 
 
 def stays(profile: Profile, template: str, name: str, value: str, url: str) -> bool:
@@ -97,8 +101,8 @@ def stays(profile: Profile, template: str, name: str, value: str, url: str) -> b
 
     A parameter of kind host may name any host, so there it is the value to the letter.
     """
-    params, known = profile.endpoints.params, {**values_of(profile), name: value}
-    room = {each: ROOM.get(params[each].kind) or to_the_letter(known[each]) for each in names(template)}
+    params, values = profile.endpoints.params, {**values_of(profile), name: value}
+    room = {param: ROOM.get(params[param].kind) or to_the_letter(values[param]) for param in names(template)}
     scheme, _, rest = template.partition("://")
     host, slash, path = rest.partition("/")
     try:
@@ -135,20 +139,22 @@ def test_S01_a_product_that_puts_in_what_it_is_given_is_seen(
     """Without the kinds of values and without the second wall, each parameter is a way out."""
     monkeypatch.setattr(EndpointParam, "normalise", lambda _self, value: value)
     monkeypatch.setattr("fairlead.policy.providers.profile.build_url", put_in)
-    found = bent(profile)
-    assert {place for place, *_ in found} == set(templates_of(profile))
+    attacks = bent(profile)
+    assert {url_name for url_name, *_ in attacks} == set(templates_of(profile))
     if any("{shop}.myshopify.com" in template for template in templates_of(profile).values()):
-        assert {"evil.com/#", "evil.com?", "a@evil.com/", "evil.com:443/"} <= {value for _, value, _ in found}
+        assert {"evil.com/#", "evil.com?", "a@evil.com/", "evil.com:443/"} <= {
+            value for _, value, _ in attacks
+        }
 
 
 def put_in(template: Template, values: Mapping[str, str], _kinds: object) -> str:
-    return PARAM.sub(lambda found: values[found[1]], f"{template.scheme}://{template.host}{template.path}")
+    return PARAM.sub(lambda match: values[match[1]], f"{template.scheme}://{template.host}{template.path}")
 
 
 def test_S01_there_is_something_to_bend() -> None:
     """The table of attacks is not empty, and holds an address of each kind."""
-    places = {place for profile in all_profiles() for place in templates_of(profile)}
-    assert {"token", "authorize", "revoke", "test", "apis.rest"} <= places
+    url_names = {url_name for profile in all_profiles() for url_name in templates_of(profile)}
+    assert {"token", "authorize", "revoke", "test", "apis.rest"} <= url_names
 
 
 async def test_S01_nothing_is_dialled_for_a_value_that_was_refused(
@@ -157,10 +163,10 @@ async def test_S01_nothing_is_dialled_for_a_value_that_was_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Through the door: a connection with such a value is neither stored nor called."""
-    asked = resolving(monkeypatch, ["10.0.0.1"])
+    resolved = resolving(monkeypatch, ["10.0.0.1"])
     assert isinstance(fl.deps.profiles, FixedProfiles)
     fl.deps.profiles.profiles.update(LOADED)
-    tried = 0
+    attempt_count = 0
     for profile in LOADED.values():
         hosted = [
             name
@@ -172,7 +178,7 @@ async def test_S01_nothing_is_dialled_for_a_value_that_was_refused(
                 try:
                     profile.endpoints.params[name].normalise(value)
                 except ValueError:
-                    tried += 1
+                    attempt_count += 1
                     with pytest.raises(InvalidInputError):
                         await fl.connections.upsert(
                             ConnectionKey("acme", profile.name),
@@ -180,6 +186,6 @@ async def test_S01_nothing_is_dialled_for_a_value_that_was_refused(
                             actor="test",
                         )
         assert await fl.deps.store.read(ConnectionKey("acme", profile.name)) is None
-    assert tried > 100
-    assert (dialled, asked) == ([], [])
-    tell("S01", n=tried, dialled=len(dialled))
+    assert attempt_count > 100
+    assert (dialled, resolved) == ([], [])
+    tell("S01", n=attempt_count, dialled=len(dialled))

@@ -13,42 +13,42 @@ from fairlead.errors import InvalidConfigError, InvalidInputError, RequestReject
 from tests.contract.raw_server import RawServer, send_once
 from tests.security.figures import tell
 from tests.security.vectors import INNER, V9
-from tests.security.ways_out import WAYS, resolving, way_out
+from tests.security.ways_out import METHODS, resolving, way_out
 
 LOCAL = AddressPolicy(allow_private=True)
 PUBLIC = "8.8.8.8"
 
 
-def is_refusal(told: object) -> bool:
-    return isinstance(told, InvalidConfigError | InvalidInputError) or (
-        isinstance(told, NoResponse) and not told.sent and told.kind in ("refused_address", "dns")
+def is_refusal(result: object) -> bool:
+    return isinstance(result, InvalidConfigError | InvalidInputError) or (
+        isinstance(result, NoResponse) and not result.sent and result.kind in ("refused_address", "dns")
     )
 
 
 async def test_S02_no_inner_address_is_dialled(dialled: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither as itself, nor behind a name, nor as one of several that a name leads to."""
-    tried = 0
-    for way in WAYS:
-        async with way_out(way) as ask:
+    attempt_count = 0
+    for method in METHODS:
+        async with way_out(method) as ask:
             for address in INNER:
-                told = [await ask(f"https://{f'[{address}]' if ':' in address else address}/x")]
-                for found in ([address], [PUBLIC, address], [address, PUBLIC]):
-                    resolving(monkeypatch, found)
-                    told.append(await ask(f"https://name-{tried}-{len(told)}.example.com/x"))
-                assert all(map(is_refusal, told)), (way, address, told)
-                assert address not in str(told)
-                tried += len(told)
+                results = [await ask(f"https://{f'[{address}]' if ':' in address else address}/x")]
+                for addresses in ([address], [PUBLIC, address], [address, PUBLIC]):
+                    resolving(monkeypatch, addresses)
+                    results.append(await ask(f"https://name-{attempt_count}-{len(results)}.example.com/x"))
+                assert all(map(is_refusal, results)), (method, address, results)
+                assert address not in str(results)
+                attempt_count += len(results)
     assert dialled == []
-    tell("S02", n=tried, dialled=len(dialled))
+    tell("S02", n=attempt_count, dialled=len(dialled))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", METHODS)
 async def test_S02_no_spelling_of_an_inner_address_is_dialled(
-    way: str, dialled: list[Any], monkeypatch: pytest.MonkeyPatch
+    method: str, dialled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wide digits and ideographic full stops make an address of what looks like none, and nobody is asked."""
     resolving(monkeypatch, ["127.0.0.1"])
-    async with way_out(way) as ask:
+    async with way_out(method) as ask:
         for host in filter(is_inner, V9):
             assert is_refusal(await ask(f"https://{host}/x")), host
     assert dialled == []
@@ -70,38 +70,38 @@ def test_S02_the_policy_itself_knows_each_spelling(host: str) -> None:
     AddressPolicy().check_literal("0x7f000001.example.com")  # a name like others
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", METHODS)
 async def test_S02_a_name_is_looked_up_once(
-    way: str,
+    method: str,
     dialled: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rebinding: public when it is checked, inner when it is asked for again."""
-    asked = resolving(monkeypatch, [PUBLIC], ["127.0.0.1"])
-    async with way_out(way) as ask:
+    resolved = resolving(monkeypatch, [PUBLIC], ["127.0.0.1"])
+    async with way_out(method) as ask:
         await ask("https://rebind.example.com/x")
-        assert asked == ["rebind.example.com"]
+        assert resolved == ["rebind.example.com"]
         assert dialled == [(PUBLIC, 443)]
         await ask("https://rebind.example.com/x")  # asked for again, or by what was found before
     assert {address for address, _ in dialled} == {PUBLIC}
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("way", WAYS)
-async def test_S02_no_redirect_is_followed(way: str, status: int) -> None:
+@pytest.mark.parametrize("method", METHODS)
+async def test_S02_no_redirect_is_followed(method: str, status: int) -> None:
     async with RawServer() as inner:
         for target in ("http://169.254.169.254/latest/meta-data/", inner.url):
             redirect = f"HTTP/1.1 {status} Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
-            async with RawServer(send_once(redirect)) as server, way_out(way, LOCAL) as ask:
-                told = await ask(server.url)
-                assert told == status or isinstance(told, RequestRejectedError)
+            async with RawServer(send_once(redirect)) as server, way_out(method, LOCAL) as ask:
+                result = await ask(server.url)
+                assert result == status or isinstance(result, RequestRejectedError)
                 assert len(server.connections) == 1
         assert inner.connections == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_S02_the_switch_for_tests_opens_no_metadata_service(way: str, dialled: list[Any]) -> None:
-    async with way_out(way, LOCAL) as ask:
+@pytest.mark.parametrize("method", METHODS)
+async def test_S02_the_switch_for_tests_opens_no_metadata_service(method: str, dialled: list[Any]) -> None:
+    async with way_out(method, LOCAL) as ask:
         for host in ("169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "[64:ff9b::169.254.169.254]"):
             assert is_refusal(await ask(f"http://{host}/x"))
     assert dialled == []

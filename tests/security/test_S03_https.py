@@ -12,7 +12,7 @@ from fairlead.engine.ports import NoResponse
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.profile_load import load_profiles
 from tests.lint.tree import PACKAGE, Source, findings, planted
-from tests.security.ways_out import WAYS, resolving, way_out
+from tests.security.ways_out import METHODS, resolving, way_out
 
 _OFF = {"verify", "ssl", "verify_ssl", "check_hostname", "verify_mode", "ssl_cert_reqs", "ssl_check_hostname"}
 _WORDS = {"CERT_NONE", "CERT_OPTIONAL", "_create_unverified_context", "_create_default_https_context"}
@@ -26,7 +26,9 @@ def unverified(source: Source) -> Iterator[str]:
         elif isinstance(node, ast.Assign) and _is_off(node.value):
             targets = [target for target in node.targets if isinstance(target, ast.Attribute)]
             yield from (
-                f"{source.path}:{node.lineno}: {each.attr} is off" for each in targets if each.attr in _OFF
+                f"{source.path}:{node.lineno}: {attribute.attr} is off"
+                for attribute in targets
+                if attribute.attr in _OFF
             )
         elif isinstance(node, ast.Attribute) and node.attr in _WORDS:
             yield f"{source.path}:{node.lineno}: {node.attr}"
@@ -52,34 +54,39 @@ def test_S03_the_search_bites(text: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://api.example.com/x", "http://api.example.com:443/x", "HTTP://api.example.com/"]
 )
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", METHODS)
 async def test_S03_nothing_crosses_a_public_network_in_clear(
-    way: str,
+    method: str,
     url: str,
     dialled: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the profile allows: one for tests on one machine must not leak the secrets of a real one."""
     resolving(monkeypatch, ["8.8.8.8"])
-    async with way_out(way) as ask:
-        told = await ask(url)
+    async with way_out(method) as ask:
+        result = await ask(url)
     assert dialled == []
-    if way == "webhook":
-        assert isinstance(told, InvalidConfigError)
+    if method == "webhook":
+        assert isinstance(result, InvalidConfigError)
     else:
-        assert told == NoResponse(sent=False, kind="refused_address", why="address refused: it is not https")
+        assert result == NoResponse(
+            sent=False, kind="refused_address", why="address refused: it is not https"
+        )
 
 
 def test_S03_each_built_in_address_is_https_at_its_port() -> None:
     for profile in load_profiles().values():
-        for each in (profile, *(profile.variant(name) for name in profile.variants)):
-            assert not each.allow_http
-            places = [
-                each.endpoints.token,
-                each.endpoints.authorize,
-                *(api.url for api in each.apis.values()),
+        for each_profile in (profile, *(profile.variant(name) for name in profile.variants)):
+            assert not each_profile.allow_http
+            urls = [
+                each_profile.endpoints.token,
+                each_profile.endpoints.authorize,
+                *(api.url for api in each_profile.apis.values()),
             ]
-            places += [each.revoke.url if each.revoke else None, each.test.url if each.test else None]
-            for place in filter(None, places):
-                assert place.startswith("https://"), each.label
-                assert ":" not in place.removeprefix("https://").partition("/")[0], each.label
+            urls += [
+                each_profile.revoke.url if each_profile.revoke else None,
+                each_profile.test.url if each_profile.test else None,
+            ]
+            for url in filter(None, urls):
+                assert url.startswith("https://"), each_profile.label
+                assert ":" not in url.removeprefix("https://").partition("/")[0], each_profile.label

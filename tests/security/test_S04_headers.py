@@ -27,7 +27,7 @@ PROFILES = load_profiles()
 USUAL = {"host", "accept", "accept-encoding", "user-agent", "content-length", "connection"}
 
 
-def places(value: str) -> Iterator[Mapping[str, str | Secret]]:
+def header_positions(value: str) -> Iterator[Mapping[str, str | Secret]]:
     """Headers of a call that *value* may come into."""
     yield {"x-tenant": value}
     yield {"authorization": Secret(f"Bearer {value}")}
@@ -47,29 +47,29 @@ def places(value: str) -> Iterator[Mapping[str, str | Secret]]:
 def is_one(arrival: bytes, names: set[str]) -> bool:
     """Whether a request is one, with no header but those that are known."""
     head = arrival.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
-    found = {line.partition(":")[0].lower() for line in head[1:]}
-    return head[0].count("HTTP/1.1") == 1 and found <= names
+    header_names = {line.partition(":")[0].lower() for line in head[1:]}
+    return head[0].count("HTTP/1.1") == 1 and header_names <= names
 
 
 async def test_S04_a_call_is_one_request() -> None:
-    tried, sent = 0, 0
+    attempt_count, sent = 0, 0
     async with RawServer() as server, AiohttpTransport(policy=LOCAL) as transport:
         for value in VALUES:
-            for headers in places(value):
-                tried += 1
-                before = len(server.arrivals)
+            for headers in header_positions(value):
+                attempt_count += 1
+                arrivals_before = len(server.arrivals)
                 try:
                     answer = await transport.send(request_of(server.url, headers=headers))
                 except InvalidInputError:
-                    assert len(server.arrivals) == before
+                    assert len(server.arrivals) == arrivals_before
                     continue
                 sent += 1
                 assert isinstance(answer, HttpResponse)
-                (arrival,) = server.arrivals[before:]
+                (arrival,) = server.arrivals[arrivals_before:]
                 assert is_one(arrival, USUAL | {name.lower() for name in headers}), arrival
         assert len(server.arrivals) == sent
-    assert tried > sent > 0
-    tell("S04", n=tried, requests_too_many=len(server.arrivals) - sent)
+    assert attempt_count > sent > 0
+    tell("S04", n=attempt_count, requests_too_many=len(server.arrivals) - sent)
 
 
 @pytest.mark.parametrize("profile", [p for p in PROFILES.values() if p.strategy == "refresh_token"], ids=str)
@@ -83,13 +83,13 @@ async def test_S04_a_token_request_is_one_request(profile: Profile) -> None:
                 (OAuthClient("id", Secret(value)), Secret("rt")),
                 (OAuthClient("id", Secret("s")), Secret(value)),
             ):
-                before = len(server.arrivals)
+                arrivals_before = len(server.arrivals)
                 try:
                     request = token_request(profile, endpoint, client, refresh_token=token)
                 except InvalidInputError:
                     continue
                 await transport.send(call_of(request, server.url), let_it_go)
-                (arrival,) = server.arrivals[before:]
+                (arrival,) = server.arrivals[arrivals_before:]
                 assert arrival.count(b"HTTP/1.1\r\n") == 1
                 assert is_one(arrival, USUAL | set(request.headers))
 
@@ -104,6 +104,6 @@ def test_S04_basic_credentials_keep_their_colon() -> None:
     heads = set()
     for client in (OAuthClient("a:b", Secret("c")), OAuthClient("a", Secret("b:c"))):
         request = token_request(basic, {}, client, refresh_token=Secret("rt"))
-        told = request.headers["authorization"].reveal().removeprefix("Basic ")
-        heads.add(base64.b64decode(told))
+        encoded = request.headers["authorization"].reveal().removeprefix("Basic ")
+        heads.add(base64.b64decode(encoded))
     assert len(heads) == 2

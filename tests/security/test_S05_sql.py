@@ -53,7 +53,7 @@ FUNCTIONS = """
         AND p.prokind = 'f' AND p.prorettype <> 'trigger'::regtype"""
 OPAQUE = ("job", "tid")
 """Kinds of arguments that hold rows or their places."""
-MADE: Mapping[str, str] = {
+EXECUTED_BY_US: Mapping[str, str] = {
     "functions/row_security_enable.sql": "rights and conditions that stand in the same statement as constants",
 }
 """Where a statement is made of something else, and why that is safe."""
@@ -70,18 +70,20 @@ async def test_S05_no_text_becomes_sql(database: Database) -> None:
     Functions by themselves, too: those that check a job get its texts out of JSON, and other languages call.
     """
     async with connected(database) as connection:
-        asked = {name: statement(name).text for name in statement_names()} | await calls(connection)
-        tallies = {name: await attacked(connection, sql) for name, sql in asked.items()}
-    tried, ended = (sum(getattr(tally, of) for tally in tallies.values()) for of in ("tried", "ended"))
+        statements = {name: statement(name).text for name in statement_names()} | await calls(connection)
+        tallies = {name: await attacked(connection, sql) for name, sql in statements.items()}
+    attempt_count, ended = (
+        sum(getattr(tally, of) for tally in tallies.values()) for of in ("tried", "ended")
+    )
     got_through = {name: tally.got_through for name, tally in tallies.items() if tally.got_through}
-    tell("S05", n=tried, ended=ended, statements_changed=len(got_through))
+    tell("S05", n=attempt_count, ended=ended, statements_changed=len(got_through))
     assert got_through == {}
-    assert tried > 4000
-    assert ended > tried / 2, "most are refused before they do anything: fill in better values"
+    assert attempt_count > 4000
+    assert ended > attempt_count / 2, "most are refused before they do anything: fill in better values"
 
 
 @pytest.mark.parametrize(
-    "made",
+    "executed",
     [
         "'SELECT 1 WHERE ''x'' = ''' || value || ''''",
         "'SELECT 1 AS \"' || value || '\"'",
@@ -89,11 +91,11 @@ async def test_S05_no_text_becomes_sql(database: Database) -> None:
         "'SELECT ' || coalesce(value, '1')",
     ],
 )
-async def test_S05_a_function_that_executes_its_text_is_seen(database: Database, made: str) -> None:
+async def test_S05_a_function_that_executes_its_text_is_seen(database: Database, executed: str) -> None:
     async with connected(database) as connection:
         await connection.execute(
             "CREATE FUNCTION planted(value text, more bigint) RETURNS void LANGUAGE plpgsql"
-            f" AS $planted$ BEGIN IF more > 0 THEN EXECUTE {made}; END IF; END $planted$"
+            f" AS $planted$ BEGIN IF more > 0 THEN EXECUTE {executed}; END IF; END $planted$"
         )
         tally = await attacked(connection, "SELECT planted($1, $2)")
     assert "changed" in tally.got_through.values()
@@ -121,15 +123,15 @@ async def connected(database: Database) -> AsyncIterator[asyncpg.Connection]:
 
 async def calls(connection: asyncpg.Connection) -> dict[str, str]:
     """A call of each function of ours, by its signature."""
-    found = {}
+    found_names = {}
     for row in await connection.fetch(FUNCTIONS):
         number = count(1)
-        given = (
+        kinds = (
             f"NULL::{kind}" if kind.removesuffix("[]") in OPAQUE else f"${next(number)}::{kind}"
             for kind in row["kinds"]
         )
-        found[row["signature"]] = f"SELECT count(*) FROM {row['name']}({', '.join(given)})"
-    return found
+        found_names[row["signature"]] = f"SELECT count(*) FROM {row['name']}({', '.join(kinds)})"
+    return found_names
 
 
 async def attacked(connection: asyncpg.Connection, sql: str) -> Tally:
@@ -138,7 +140,7 @@ async def attacked(connection: asyncpg.Connection, sql: str) -> Tally:
     kinds = [kind.name for kind in prepared.get_parameters()]
     texts = [at for at, kind in enumerate(kinds) if kind.removesuffix("[]") in TEXTS]
     tally = Tally()
-    before = await connection.fetchval(MADE_THINGS)
+    count_before = await connection.fetchval(MADE_THINGS)
     for value in ATTACKS:
         for attacked in dict.fromkeys([tuple(texts), *((at,) for at in texts)]) if texts else ():
             values = [filled(kind, value if at in attacked else "x") for at, kind in enumerate(kinds)]
@@ -148,7 +150,7 @@ async def attacked(connection: asyncpg.Connection, sql: str) -> Tally:
             try:
                 await prepared.fetch(*values, timeout=5)
                 tally.ended += 1
-                if await connection.fetchval(MADE_THINGS) != before:
+                if await connection.fetchval(MADE_THINGS) != count_before:
                     tally.got_through[value, str(attacked)] = "changed"
             except asyncpg.PostgresError as error:
                 if not str(error.sqlstate).startswith(REFUSALS):
@@ -181,9 +183,9 @@ async def test_S05_a_filter_is_a_value(database: Database) -> None:
 
 def made_in_the_server(text: str) -> Iterator[str]:
     """Statements that a function makes of something else than constants and quoted names."""
-    for found in _DYNAMIC.finditer(text):
-        rest = text[found.start() :].partition(";")[0]
-        if not _SAFE.match(found[1]) or _UNQUOTED.search(rest):
+    for match in _DYNAMIC.finditer(text):
+        rest = text[match.start() :].partition(";")[0]
+        if not _SAFE.match(match[1]) or _UNQUOTED.search(rest):
             yield rest[:60]
 
 
@@ -197,12 +199,14 @@ def bare(text: str) -> str:
 
 
 def test_S05_functions_quote_what_they_put_in() -> None:
-    found = {
+    dynamic_by_name = {
         f"{path.parent.name}/{path.name}": list(made_in_the_server(bare(path.read_text())))
         for path in sql_files()
     }
-    assert {name: made for name, made in found.items() if made and name not in MADE} == {}
-    assert set(MADE) <= set(found)
+    assert {
+        name: dynamic for name, dynamic in dynamic_by_name.items() if dynamic and name not in EXECUTED_BY_US
+    } == {}
+    assert set(EXECUTED_BY_US) <= set(dynamic_by_name)
 
 
 def test_S05_the_search_bites() -> None:

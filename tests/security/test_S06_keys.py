@@ -41,10 +41,10 @@ def test_S06_no_two_names_of_v8_meet() -> None:
 
 
 @given(NAMES, NAMES)
-def test_S06_keys_are_as_different_as_their_names(one: tuple[str, ...], other: tuple[str, ...]) -> None:
-    assert (digest(one) == digest(other)) is (one == other)
-    keys = [KEYS.key(KeyKind.CELL, Domain(names)) for names in (one, other)]
-    assert (keys[0] == keys[1]) is (one == other)
+def test_S06_keys_are_as_different_as_their_names(first: tuple[str, ...], other: tuple[str, ...]) -> None:
+    assert (digest(first) == digest(other)) is (first == other)
+    keys = [KEYS.key(KeyKind.CELL, Domain(names)) for names in (first, other)]
+    assert (keys[0] == keys[1]) is (first == other)
     assert all(_OURS.fullmatch(key) and key.count("{") == 1 for key in keys)
 
 
@@ -54,20 +54,20 @@ async def test_S06_every_tenant_has_keys_of_its_own_and_as_many_as_others(server
     client = Redis.from_url(servers.redis_url)
     counts = {}
     try:
-        seen: set[bytes] = set()
+        keys_seen: set[bytes] = set()
         for number, tenant in enumerate(ATTACKED_NAMES, 1):
             assert isinstance(await timed.admit(ask_of(tenant, number)), Admitted)
             keys = {key async for key in client.scan_iter(match=f"{name}*", count=1000)}
-            counts[tenant] = len(keys - seen)
-            seen |= keys
+            counts[tenant] = len(keys - keys_seen)
+            keys_seen |= keys
         first = counts.pop(ATTACKED_NAMES[0]) - 1  # the marker of the server came with it
         assert set(counts.values()) == {first}
-        assert all(key.startswith(Keyspace(name).prefix.encode()) for key in seen)
+        assert all(key.startswith(Keyspace(name).prefix.encode()) for key in keys_seen)
         assert not [key async for key in client.scan_iter(match="*evil*")]
     finally:
         assert isinstance(timed.gate, RedisGate)
         await timed.gate.close()
-        await client.delete(*seen)
+        await client.delete(*keys_seen)
         await client.aclose()
 
 

@@ -66,9 +66,9 @@ async def url(server: OwnValkey) -> str:
 
 @pytest.fixture
 async def gate(url: str) -> AsyncIterator[RedisGate]:
-    made = RedisGate(Secret(url), clock=SystemClock(), process="p", keys=KEYS, new=True, events=50, spends=50)
-    yield made
-    await made.close()
+    gate = RedisGate(Secret(url), clock=SystemClock(), process="p", keys=KEYS, new=True, events=50, spends=50)
+    yield gate
+    await gate.close()
 
 
 def ask(lease_id: int, number: int = 1) -> AdmitRequest:
@@ -132,8 +132,10 @@ def in_scripts() -> set[str]:
 
 def test_S07_acl_grants_the_commands_for_a_cluster() -> None:
     texts = (path.read_text("utf-8") for path in files(f"{PACKAGE}/adapters/redis", suffixes=(".py",)))
-    asked = {word.lower() for text in texts for word in re.findall(r'"CLUSTER", "([A-Z]+)"', text)}
-    assert {f"cluster|{word}" for word in asked} == {name for name in granted() if name.startswith("cluster")}
+    commands = {word.lower() for text in texts for word in re.findall(r'"CLUSTER", "([A-Z]+)"', text)}
+    assert {f"cluster|{word}" for word in commands} == {
+        name for name in granted() if name.startswith("cluster")
+    }
 
 
 @pytest.mark.parametrize("command", ["CLUSTER SLOTS", "CLUSTER INFO"])

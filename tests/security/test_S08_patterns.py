@@ -12,7 +12,7 @@ import pytest
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pattern import Pattern
-from tests.contract.dialects import judged, own, pattern
+from tests.contract.dialects import judged, own_rules, pattern
 from tests.lint.tree import PACKAGE, Source, findings, planted
 
 _USES = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
@@ -47,10 +47,10 @@ def _loop(node: ast.comprehension) -> Iterator[str]:
 _TEXT = ast.Constant | ast.JoinedStr
 
 
-def _is_ours(given: ast.expr, loops: set[str]) -> bool:
+def _is_ours(expression: ast.expr, loops: set[str]) -> bool:
     """A text, a constant of this module by its name in capitals, or what loops over texts."""
-    return isinstance(given, _TEXT) or (
-        isinstance(given, ast.Name) and (given.id.isupper() or given.id in loops)
+    return isinstance(expression, _TEXT) or (
+        isinstance(expression, ast.Name) and (expression.id.isupper() or expression.id in loops)
     )
 
 
@@ -71,7 +71,7 @@ BOMBS = ("re:(a+)+$", "re:(.*,){20}", "re:(a|aa)+$", "re:(a|a?)+$", "re:(.*a){20
 async def test_S08_the_loop_runs_on(bomb: str) -> None:
     """How long others wait while an answer of the worst kind is judged, by the time of this thread."""
     try:
-        rules = own(pattern(name="bomb", patterns=[bomb]))
+        rules = own_rules(pattern(name="bomb", patterns=[bomb]))
     except InvalidConfigError:
         return  # refused where it was written
     texts = ["a" * 30 + "!", "a," * 5000, "a" * 100_000 + "\n", "pwd:" * 4_000, "token=" * 4_000]

@@ -42,8 +42,8 @@ def evaluated(source: Source) -> Iterator[str]:
 
 
 def test_S09_nothing_is_evaluated() -> None:
-    found = [line for line in findings(evaluated, PACKAGE) if not line.startswith(f"{PACKAGE}/testing/")]
-    assert found == []
+    problems = [line for line in findings(evaluated, PACKAGE) if not line.startswith(f"{PACKAGE}/testing/")]
+    assert problems == []
 
 
 @pytest.mark.parametrize(

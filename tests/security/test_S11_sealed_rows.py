@@ -30,18 +30,18 @@ from tests.support.altered import alter
 from tests.support.refresher import FAST, Refresher, local_profile
 from tests.support.rows import rows, run
 
-ONE, TWO = PROVIDERS
+FIRST, TWO = PROVIDERS
 Tamper = Callable[[Database, dict[str, UUID]], Awaitable[None]]
 
 
-async def swap(database: Database, ids: dict[str, UUID], one: str, other: str, columns: str) -> None:
+async def swap(database: Database, ids: dict[str, UUID], first: str, other: str, columns: str) -> None:
     """Exchange *columns* of two rows, as one statement."""
     put = ", ".join(f"{name} = o.{name}" for name in columns.split())
     await run(
         database,
         f"UPDATE credential c SET {put} FROM credential o"
         " WHERE (c.connection_id, o.connection_id) IN (($1, $2), ($2, $1))",
-        ids[one],
+        ids[first],
         ids[other],
     )
 
@@ -113,11 +113,11 @@ TAMPERED: tuple[Tamper, ...] = (
 def profiles(honest: Issuer, other: Issuer) -> dict[str, Profile]:
     """Who connects says at which path the token endpoint is; another variant is at the other issuer."""
     paths = {"token": f"{honest.url}/{{realm}}/token", "authorize": f"{honest.url}/{{realm}}/authorize"}
-    realm = {"description": "its realm", "kind": "path", "default": ONE}
+    realm = {"description": "its realm", "kind": "path", "default": FIRST}
     return {
-        ONE: local_profile(
+        FIRST: local_profile(
             honest.url,
-            name=ONE,
+            name=FIRST,
             endpoints={**paths, "params": {"realm": realm}},
             test={"url": f"{honest.url}/{{realm}}/token"},
             variants={"elsewhere": {"endpoints": {"token": f"{other.url}/{{realm}}/token"}}},
@@ -127,7 +127,7 @@ def profiles(honest: Issuer, other: Issuer) -> dict[str, Profile]:
 
 
 async def connected(fl: Refresher, honest: Issuer, database: Database) -> dict[str, UUID]:
-    ids = {tenant: await fl.connect(honest, ONE, tenant) for tenant in ("acme", "bolt")}
+    ids = {tenant: await fl.connect(honest, FIRST, tenant) for tenant in ("acme", "bolt")}
     for connection_id in ids.values():
         (row,) = await rows(database, "SELECT sealed FROM credential WHERE connection_id = $1", connection_id)
         OLD[connection_id] = row["sealed"]
@@ -140,19 +140,19 @@ async def test_S11_a_row_that_was_tampered_with_gives_nothing(
     fl: Refresher, honest: Issuer, other: Issuer, database: Database, tamper: Tamper
 ) -> None:
     ids = await connected(fl, honest, database)
-    asked = sum(1 for _ in honest.ledger().of("arrived"))
+    arrived_count = sum(1 for _ in honest.ledger().of("arrived"))
     await tamper(database, ids)
-    fl.reader.forget(ConnectionKey("acme", ONE))
+    fl.reader.forget(ConnectionKey("acme", FIRST))
     with pytest.raises((CredentialUnreadableError, MasterKeyMissingError)):
-        await fl.reader.token(ConnectionKey("acme", ONE))
+        await fl.reader.token(ConnectionKey("acme", FIRST))
     (row,) = await rows(database, "SELECT generation FROM credential WHERE connection_id = $1", ids["acme"])
     with pytest.raises((CredentialUnreadableError, MasterKeyMissingError)):
         await fl.coordinator.refresh(ids["acme"], row["generation"])
-    assert sum(1 for _ in honest.ledger().of("arrived")) == asked
+    assert sum(1 for _ in honest.ledger().of("arrived")) == arrived_count
     assert sum(1 for _ in other.ledger().of("arrived")) == 0
 
 
-KEY = ConnectionKey("acme", ONE)
+KEY = ConnectionKey("acme", FIRST)
 
 
 async def sealed_endpoints(fl: Refresher) -> str | None:
@@ -164,37 +164,37 @@ async def sealed_endpoints(fl: Refresher) -> str | None:
 
 
 async def test_S11_every_lawful_change_is_sealed_again(fl: Refresher, honest: Issuer) -> None:
-    connection_id = await fl.connect(honest, ONE, "acme")
-    seen = [await sealed_endpoints(fl)]
+    connection_id = await fl.connect(honest, FIRST, "acme")
+    sealed_rows = [await sealed_endpoints(fl)]
     await fl.connections.configure(KEY, {"hosts": ["files.example.com"]}, actor="ann")
-    seen.append(await sealed_endpoints(fl))
+    sealed_rows.append(await sealed_endpoints(fl))
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     await fl.connections.configure(KEY, {"observe": False}, actor="ann")
-    assert await sealed_endpoints(fl) == seen[1], "of the settings hosts alone say where secrets go"
+    assert await sealed_endpoints(fl) == sealed_rows[1], "of the settings hosts alone say where secrets go"
     await fl.connections.configure(KEY, {}, ["hosts"], actor="ann")
-    assert await sealed_endpoints(fl) == seen[0]
-    await fl.connect(honest, ONE, "acme", endpoint={"realm": TWO}, client_id="own", other_account=True)
-    seen.append(await sealed_endpoints(fl))
-    assert len(set(seen)) == 3
-    assert None not in seen
+    assert await sealed_endpoints(fl) == sealed_rows[0]
+    await fl.connect(honest, FIRST, "acme", endpoint={"realm": TWO}, client_id="own", other_account=True)
+    sealed_rows.append(await sealed_endpoints(fl))
+    assert len(set(sealed_rows)) == 3
+    assert None not in sealed_rows
 
 
 async def test_S11_settings_that_change_during_a_refresh_are_sealed_with_its_answer(
     fl: Refresher, honest: Issuer
 ) -> None:
-    connection_id = await fl.connect(honest, ONE, "acme")
-    settle, tried = fl.deps.store.settle, 0
+    connection_id = await fl.connect(honest, FIRST, "acme")
+    settle, attempt_count = fl.deps.store.settle, 0
 
     async def meanwhile(settlement: Settlement) -> SettleVerdict:
-        nonlocal tried
-        tried += 1
-        if tried == 1:
+        nonlocal attempt_count
+        attempt_count += 1
+        if attempt_count == 1:
             await fl.connections.configure(KEY, {"hosts": ["files.example.com"]}, actor="ann")
         return await settle(settlement)
 
     alter(fl.deps.store, settle=meanwhile)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
-    assert tried == 2
+    assert attempt_count == 2
     assert await sealed_endpoints(fl)
     assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
 
@@ -212,7 +212,7 @@ async def test_S11_hosts_that_were_written_without_the_key_are_not_sealed_by_any
     await fl.connections.configure(KEY, {"observe": True}, actor="ann")
     with pytest.raises(CredentialUnreadableError, match="sealed for"):
         await fl.reader.token(KEY)
-    await fl.connect(honest, ONE, "acme")
+    await fl.connect(honest, FIRST, "acme")
     assert await fl.reader.token(KEY)
     credential = await fl.deps.store.read(KEY)
     assert credential is not None
@@ -227,15 +227,18 @@ async def test_S11_hosts_that_were_written_without_the_key_can_be_put_back(
     for hosts in (["files.example.com"], None):
         old, unset = ({"hosts": hosts}, ()) if hosts else ({}, ("hosts",))
         await fl.connections.configure(KEY, old, unset, actor="ann")
-        before = await fl.deps.store.read(KEY)
-        assert before is not None
+        credential_before = await fl.deps.store.read(KEY)
+        assert credential_before is not None
         await hosts_added(database, ids)
         with pytest.raises(CredentialUnreadableError):
             await fl.connections.configure(KEY, {"hosts": ["mine.example.com"]}, actor="ann")
         await fl.connections.configure(KEY, old, unset, actor="ann")
         now = await fl.deps.store.read(KEY)
         assert now is not None
-        assert (now.connection.settings, now.sealed) == (before.connection.settings, before.sealed)
+        assert (now.connection.settings, now.sealed) == (
+            credential_before.connection.settings,
+            credential_before.sealed,
+        )
         refreshed = await fl.coordinator.refresh(ids["acme"], now.generation)
         assert refreshed.generation == now.generation + 1
 
@@ -243,9 +246,9 @@ async def test_S11_hosts_that_were_written_without_the_key_can_be_put_back(
 async def test_S11_an_own_secret_does_not_follow_a_moved_endpoint_into_a_reconnect(
     fl: Refresher, honest: Issuer, database: Database
 ) -> None:
-    connection_id = await fl.connect(honest, ONE, "acme", client_secret=Secret("own"))
+    connection_id = await fl.connect(honest, FIRST, "acme", client_secret=Secret("own"))
     await endpoint_moved(database, {"acme": connection_id})
-    await fl.connect(honest, ONE, "acme", endpoint={"realm": TWO}, other_account=True)
+    await fl.connect(honest, FIRST, "acme", endpoint={"realm": TWO}, other_account=True)
     credential = await fl.deps.store.read(KEY)
     assert credential is not None
     assert (await fl.settler.open_secrets(credential)).client_secret is None
@@ -259,25 +262,25 @@ async def test_S11_a_token_in_memory_is_not_tried_at_a_place_that_was_moved(
     accounts = Accounts(fl.deps, Grants(fl.deps, FAST), fl.settler, reader, fl.connections)
     await reader.token(KEY)
     await endpoint_moved(database, ids)
-    asked = len(honest.ledger().entries)
+    entry_count = len(honest.ledger().entries)
     with pytest.raises(CredentialUnreadableError):
         await accounts.test(KEY)
-    assert len(honest.ledger().entries) == asked
+    assert len(honest.ledger().entries) == entry_count
 
 
 async def test_S11_a_record_from_before_opens_and_is_bound_by_its_next_refresh(
     fl: Refresher, honest: Issuer, database: Database
 ) -> None:
-    connection_id = await fl.connect(honest, ONE, "acme")
+    connection_id = await fl.connect(honest, FIRST, "acme")
     credential = await fl.deps.store.read(KEY)
     assert credential is not None
     context = payload_context(credential, 1)
     plain = encode_secrets(replace(await fl.settler.open_secrets(credential), endpoint_digest=None))
-    before = json.dumps(
+    record_before = json.dumps(
         {name: value for name, value in json.loads(plain).items() if name != "endpoint_digest"}
     )
-    assert decode_secrets(before.encode()).endpoint_digest is None
-    sealed = fl.deps.vault.seal(context, before.encode())
+    assert decode_secrets(record_before.encode()).endpoint_digest is None
+    sealed = fl.deps.vault.seal(context, record_before.encode())
     put = "UPDATE credential SET sealed = $2, key_id = $3 WHERE connection_id = $1"
     await run(database, put, connection_id, sealed.blob, sealed.key_id)
     assert await fl.reader.token(KEY)
@@ -295,7 +298,7 @@ async def test_S11_a_connection_under_another_name_gives_nothing(
     """The token of one tenant is not told to another one, nor to another provider's endpoint."""
     ids = await connected(fl, honest, database)
     await tamper(database, ids)
-    key = ConnectionKey("mallory", ONE) if tamper is given_to_another_tenant else ConnectionKey("acme", TWO)
+    key = ConnectionKey("mallory", FIRST) if tamper is given_to_another_tenant else ConnectionKey("acme", TWO)
     with pytest.raises((CredentialUnreadableError, MasterKeyMissingError)):
         await fl.reader.token(key)
     with pytest.raises((CredentialUnreadableError, MasterKeyMissingError)):
@@ -307,25 +310,25 @@ async def test_S11_no_byte_of_a_row_may_change(fl: Refresher, honest: Issuer, da
     ids = await connected(fl, honest, database)
     (row,) = await rows(database, "SELECT sealed FROM credential WHERE connection_id = $1", ids["acme"])
     sealed: bytes = row["sealed"]
-    tried = opened = 0
-    for place in range(len(sealed)):  # a bit of each; each bit of each: the vault's own contract
+    attempt_count = opened = 0
+    for position in range(len(sealed)):  # a bit of each; each bit of each: the vault's own contract
         flipped = bytearray(sealed)
-        flipped[place] ^= 1 << (place % 8)
+        flipped[position] ^= 1 << (position % 8)
         await run(
             database,
             "UPDATE credential SET sealed = $2 WHERE connection_id = $1",
             ids["acme"],
             bytes(flipped),
         )
-        fl.reader.forget(ConnectionKey("acme", ONE))
-        tried += 1
+        fl.reader.forget(ConnectionKey("acme", FIRST))
+        attempt_count += 1
         try:
-            await fl.reader.token(ConnectionKey("acme", ONE))
+            await fl.reader.token(ConnectionKey("acme", FIRST))
             opened += 1
         except (CredentialUnreadableError, MasterKeyMissingError):
             pass
     assert opened == 0
     await run(database, "UPDATE credential SET sealed = $2 WHERE connection_id = $1", ids["acme"], sealed)
-    fl.reader.forget(ConnectionKey("acme", ONE))
-    assert await fl.reader.token(ConnectionKey("acme", ONE))
-    tell("S11", n=tried, opened=opened)
+    fl.reader.forget(ConnectionKey("acme", FIRST))
+    assert await fl.reader.token(ConnectionKey("acme", FIRST))
+    tell("S11", n=attempt_count, opened=opened)

@@ -38,12 +38,12 @@ async def gather(ground: Ground) -> None:
         ground.canaries.keep("access token of the issuer", grant.access_token)
 
 
-def found(ground: Ground) -> list[str]:
+def findings(ground: Ground) -> list[str]:
     """Which canary is where, in what form."""
     return sorted(
-        f"{place}: {canary} ({form})"
-        for place, said in ground.said.items()
-        for canary, form in ground.canaries.traces_in(said)
+        f"{name}: {canary} ({form})"
+        for name, text in ground.said.items()
+        for canary, form in ground.canaries.traces_in(text)
     )
 
 
@@ -52,7 +52,7 @@ COUNTED: Counter[str] = Counter()
 
 def nothing_found(stage: Ground) -> None:
     """Tell how much was searched for how many, with the other runs (n) of this process: in vain."""
-    everywhere = found(stage)
+    everywhere = findings(stage)
     COUNTED.update(
         n=1,
         canaries=len(stage.canaries.all),
@@ -86,6 +86,6 @@ async def test_without_the_filter_they_would(tmp_path: Path, spawner: Spawner) -
     async with ground(tmp_path, Canaries()) as stage:
         await live_without_filter(stage, Shell(tmp_path, spawner))
         await gather(stage)
-    everywhere = found(stage)
-    for place in ("file worker.err", "table fairlead.job", "table fairlead.dead_letter"):
-        assert [trace for trace in everywhere if trace.startswith(place)], place
+    everywhere = findings(stage)
+    for name in ("file worker.err", "table fairlead.job", "table fairlead.dead_letter"):
+        assert [trace for trace in everywhere if trace.startswith(name)], name

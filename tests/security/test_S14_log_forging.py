@@ -92,11 +92,11 @@ async def test_nothing_is_forged(shell: Shell, database: Database) -> None:
     await PostgresJobStore(database, IDS).enqueue(jobs)
     logged = await worked(shell, len(jobs))
     lines = [json.loads(line) for line in logged.splitlines() if not line.startswith("draining")]
-    told = [line for line in lines if line["event"] == "job_discarded"]
-    assert sorted(line["tenant"] for line in told) == sorted(
+    discarded = [line for line in lines if line["event"] == "job_discarded"]
+    assert sorted(line["tenant"] for line in discarded) == sorted(
         redact(job.tenant_id, shapes=False) for job in jobs
     )
-    assert {bool(line["category"] and line["code"]) for line in told} == {True}, (
+    assert {bool(line["category"] and line["code"]) for line in discarded} == {True}, (
         "a name hides what is told of it"
     )
     assert "forged" not in {line["event"] for line in lines}
@@ -109,22 +109,22 @@ async def worked(shell: Shell, count: int) -> str:
     """What a worker logs while all *count* jobs die."""
     child = shell.start("run", "--app", "mine:fl", "--json")
     assert json.loads(await child.line())["event"] == "ready"
-    told: list[str] = []
+    texts: list[str] = []
     async with patience(WITHIN_S):
-        while sum('"event": "job_discarded"' in line for line in told) < count:
-            told.append(await child.word())
+        while sum('"event": "job_discarded"' in line for line in texts) < count:
+            texts.append(await child.word())
     child.kill(signal.SIGTERM)
-    return "".join(told) + (await shell.end(child)).err
+    return "".join(texts) + (await shell.end(child)).err
 
 
 async def look(shell: Shell, count: int) -> int:
     """Every table and every record, one line each; how many there were."""
-    seen = 0
+    record_count = 0
     for arguments in SHOWN:
         table, records = await shell(*arguments), (await shell(*arguments, "--json")).rows
         assert len(table.out.splitlines()) == len(records) + 1, arguments
         assert obeyed(table.out) == [], arguments
-        seen += len(records)
+        record_count += len(records)
         named = {record["tenant"] for record in records}
         assert named - {"fairlead"} == set(TENANTS), arguments
     letters = (await shell("dlq", "list", "--json", "--limit", "1000")).rows
@@ -134,8 +134,8 @@ async def look(shell: Shell, count: int) -> int:
             table = await shell(*arguments)
             assert obeyed(table.out) == [], arguments
             assert not [line for line in table.out.splitlines() if line.startswith("{")], arguments
-            seen += 1
+            record_count += 1
     exported = (await shell("dlq", "export", "--format", "csv")).out
     entries = list(csv.DictReader(io.StringIO(exported, newline="")))
-    assert {entry["dead_letter_id"] for entry in entries} == {one["dead_letter_id"] for one in letters}
-    return seen
+    assert {entry["dead_letter_id"] for entry in entries} == {letter["dead_letter_id"] for letter in letters}
+    return record_count

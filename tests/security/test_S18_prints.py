@@ -70,13 +70,13 @@ SHOWN: Mapping[str, str] = {
 @cache
 def types() -> dict[str, type]:
     """Every type of the product by its full name. What stands in fairlead.testing plays strangers."""
-    found: dict[str, type] = {}
+    types_by_name: dict[str, type] = {}
     for module in pkgutil.walk_packages(fairlead.__path__, "fairlead."):
         if not module.name.endswith("__main__") and not module.name.startswith("fairlead.testing"):
             for thing in vars(importlib.import_module(module.name)).values():
                 if isinstance(thing, type) and thing.__module__ == module.name:
-                    found[f"{module.name.removeprefix('fairlead.')}.{thing.__qualname__}"] = thing
-    return found
+                    types_by_name[f"{module.name.removeprefix('fairlead.')}.{thing.__qualname__}"] = thing
+    return types_by_name
 
 
 def shown_fields(kind: type) -> Iterator[tuple[str, str]]:
@@ -100,9 +100,9 @@ def telling(kinds: Mapping[str, type]) -> set[str]:
 
 
 def test_S18_no_type_prints_what_it_should_not() -> None:
-    found = {name for name in telling(types()) if not name.startswith(_PROFILES)}
-    assert found - set(SHOWN) == set(), "say repr=False, hold a Secret, or say in SHOWN why it may be seen"
-    assert set(SHOWN) - found == set(), "SHOWN names what is not there any more"
+    names = {name for name in telling(types()) if not name.startswith(_PROFILES)}
+    assert names - set(SHOWN) == set(), "say repr=False, hold a Secret, or say in SHOWN why it may be seen"
+    assert set(SHOWN) - names == set(), "SHOWN names what is not there any more"
 
 
 def test_S18_the_search_bites() -> None:

@@ -32,7 +32,7 @@ def all_below(folder: Path) -> set[Path]:
 
 async def test_S21_tenants_leave_no_mark_on_the_disk(fl: Refresher, honest: Issuer, tmp_path: Path) -> None:
     """Refreshes of tenants with such names are journaled, under names of ours."""
-    before = all_below(tmp_path.parent) - all_below(tmp_path)
+    paths_before = all_below(tmp_path.parent) - all_below(tmp_path)
     served = 0
     for number, tenant in enumerate(ATTACKED_NAMES):
         try:
@@ -42,12 +42,12 @@ async def test_S21_tenants_leave_no_mark_on_the_disk(fl: Refresher, honest: Issu
             continue
         await fl.coordinator.refresh(connection_id, 1)
         served += 1
-    made = all_below(tmp_path.parent) - before
-    assert any(path.stat().st_size for path in made)
+    new_paths = all_below(tmp_path.parent) - paths_before
+    assert any(path.stat().st_size for path in new_paths)
     assert served > 20
-    assert all(path.is_relative_to(tmp_path / "journal") for path in made)
-    assert all(re.fullmatch(r"[0-9a-f.-]+(\.[a-z]+)?|[a-z_.]+", path.name) for path in made), made
-    assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in made)
+    assert all(path.is_relative_to(tmp_path / "journal") for path in new_paths)
+    assert all(re.fullmatch(r"[0-9a-f.-]+(\.[a-z]+)?|[a-z_.]+", path.name) for path in new_paths), new_paths
+    assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in new_paths)
     tell("S21", n=served, outside=0)
 
 
@@ -59,12 +59,12 @@ async def connect(fl: Refresher, tenant: str, access: str, refresh: str) -> UUID
 
 def test_S21_profiles_are_called_as_their_files(tmp_path: Path) -> None:
     """A profile cannot claim the name of another file, nor lie under a name that is no plain word."""
-    own = tmp_path / "own"
-    own.mkdir()
+    folder = tmp_path / "own"
+    folder.mkdir()
     for name in ("..", "../shopify", "shopify/../x", "Shopify", "x\n", ".hidden", "a" * 65):
-        (own / "mine.toml").write_text(MINIMAL.format(name=repr(name)), encoding="utf-8")
+        (folder / "mine.toml").write_text(MINIMAL.format(name=repr(name)), encoding="utf-8")
         with pytest.raises(InvalidConfigError):
-            load_profiles([own])
+            load_profiles([folder])
 
 
 @pytest.mark.parametrize("name", V8)

@@ -49,7 +49,7 @@ async def consented(page: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(reply.headers["location"]).query))
 
 
-def told(*issuers: Issuer) -> int:
+def request_count(*issuers: Issuer) -> int:
     """Requests that came to their token endpoints."""
     return sum(1 for issuer in issuers for _ in issuer.ledger().of("arrived"))
 
@@ -71,20 +71,27 @@ async def test_S28_foreign_or_malformed_callback_is_not_accepted(
     state = answers[0]["state"]
     wrong = [None, "", state[:-1], state + "x", state.swapcase(), state.upper(), "\x00", "\ud800", "ä" * 43]
     bent = [{**answers[0], "state": value} if value is not None else {"code": "c"} for value in wrong]
-    tried = 0
-    for consent, own in zip((mine, theirs, elsewhere), answers, strict=True):
-        foreign = [answer for answer in answers if answer is not own]
-        for answer in [*foreign, *(one for one in bent if one.get("state") != consent.state.reveal())]:
-            tried += await refused(consents, consent, answer)
-    assert told(honest, other) == 0
-    for consent, own in zip((mine, theirs, elsewhere), answers, strict=True):
-        await consents.finish(consent, own, actor="test")
-        tried += await refused(consents, consent, own)  # a replay
+    refusal_count = 0
+    for consent, own_answer in zip((mine, theirs, elsewhere), answers, strict=True):
+        foreign = [answer for answer in answers if answer is not own_answer]
+        for answer in [
+            *foreign,
+            *(
+                answer_fields
+                for answer_fields in bent
+                if answer_fields.get("state") != consent.state.reveal()
+            ),
+        ]:
+            refusal_count += await refused(consents, consent, answer)
+    assert request_count(honest, other) == 0
+    for consent, own_answer in zip((mine, theirs, elsewhere), answers, strict=True):
+        await consents.finish(consent, own_answer, actor="test")
+        refusal_count += await refused(consents, consent, own_answer)  # a replay
     page, again = begin(consents)
     for answer in (answers[0], {**await consented(page), "state": state}):
-        tried += await refused(consents, again, answer)
-    assert told(honest, other) == 3
-    tell("S28", n=tried, accepted=0)
+        refusal_count += await refused(consents, again, answer)
+    assert request_count(honest, other) == 3
+    tell("S28", n=refusal_count, accepted=0)
 
 
 async def test_S28_an_answer_is_counted_once_however_it_ends(consents: Consents, honest: Issuer) -> None:
@@ -93,7 +100,7 @@ async def test_S28_an_answer_is_counted_once_however_it_ends(consents: Consents,
     await refused(consents, consent, {"state": answer["state"], "error": "access_denied"})
     with pytest.raises(InvalidInputError, match="answered before"):
         await consents.finish(consent, answer, actor="test")
-    assert told(honest) == 0
+    assert request_count(honest) == 0
 
 
 async def test_S28_a_code_of_one_provider_is_not_told_to_another(
@@ -106,7 +113,7 @@ async def test_S28_a_code_of_one_provider_is_not_told_to_another(
     assert answer["iss"] == honest.url
     with pytest.raises(InvalidInputError, match="not of the provider that was asked"):
         await consents.finish(consent, answer, actor="test")
-    assert told(honest, other) == 0
+    assert request_count(honest, other) == 0
 
 
 async def test_S28_the_code_is_bound_to_the_one_who_asked(
@@ -121,10 +128,10 @@ async def test_S28_the_code_is_bound_to_the_one_who_asked(
 
 
 async def test_S28_state_verifier_and_challenge(consents: Consents) -> None:
-    begun = [begin(consents) for _ in range(1000)]
-    assert len({consent.state.reveal() for _, consent in begun}) == len(begun)
-    assert len({consent.verifier.reveal() for _, consent in begun}) == len(begun)
-    for page, consent in begun:
+    consents_begun = [begin(consents) for _ in range(1000)]
+    assert len({consent.state.reveal() for _, consent in consents_begun}) == len(consents_begun)
+    assert len({consent.verifier.reveal() for _, consent in consents_begun}) == len(consents_begun)
+    for page, consent in consents_begun:
         query = parse_qs(urlsplit(page).query)
         digest = hashlib.sha256(consent.verifier.reveal().encode()).digest()
         assert query["code_challenge_method"] == ["S256"]
@@ -177,7 +184,7 @@ def asking() -> list[Profile]:
 @pytest.mark.parametrize("profile", asking(), ids=lambda profile: profile.name)
 def test_S28_no_provider_takes_the_answer_of_another(profile: Profile) -> None:
     values = values_of(profile)
-    hosts = {urlsplit(profile.url(place, values)).hostname for place in ("authorize", "token")}
+    hosts = {urlsplit(profile.url(endpoint, values)).hostname for endpoint in ("authorize", "token")}
     for host in hosts:
         assert not answered_by_another(profile, values, f"https://{host}")
         assert not answered_by_another(profile, values, f"https://{host}/realm")
@@ -190,8 +197,8 @@ def test_S28_no_provider_takes_the_answer_of_another(profile: Profile) -> None:
     assert not answered_by_another(profile, values, None)
     for another in asking():
         issuer = another.url("authorize", values_of(another))
-        known = urlsplit(issuer).hostname in hosts
-        assert answered_by_another(profile, values, issuer) is not known
+        is_known = urlsplit(issuer).hostname in hosts
+        assert answered_by_another(profile, values, issuer) is not is_known
 
 
 def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there() -> None:
@@ -199,8 +206,8 @@ def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there()
     values = values_of(stated)
     assert not answered_by_another(stated, values, "https://login.example.com/realms/one")
     host = "https://login.example.com"
-    for said in (None, "", host, f"{host}/realms/two", f"{host}/realms/one/", f"{host.upper()}/realms/one"):
-        assert answered_by_another(stated, values, said)
+    for issuer_url in (None, "", host, f"{host}/realms/two", f"{host}/realms/one/", f"{host.upper()}/realms/one"):
+        assert answered_by_another(stated, values, issuer_url)
     assert "issuer" not in stated.call_targets  # no credential is sent there
 
 
@@ -216,7 +223,7 @@ async def test_S28_an_answer_for_another_account_than_was_asked_for_spends_no_co
     )
     with pytest.raises(InvalidInputError, match="another account"):
         await consents.finish(consent, {**await consented(page), "realmId": "2"}, actor="test")
-    assert told(honest) == 0
+    assert request_count(honest) == 0
 
 
 async def test_S28_a_caller_that_goes_away_does_not_lose_the_tokens_of_a_spent_code(
@@ -238,18 +245,18 @@ async def test_S28_a_reconnect_goes_through_the_app_of_its_connection(
     fl: Refresher, consents: Consents, honest: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And tells its secret, not that of the settings; both stay with the connection."""
-    own = AppCredential("own-app")
+    own_app = AppCredential("own-app")
     monkeypatch.setattr(
-        fl.deps.apps, "app", lambda provider, client_id: APP if client_id in ("", "app") else own
+        fl.deps.apps, "app", lambda provider, client_id: APP if client_id in ("", "app") else own_app
     )
     await fl.connect(honest, PROVIDERS[0], client_id="own-app", client_secret=Secret("own-secret"))
     sent, send = list[TokenCall](), fl.deps.transport.send
 
-    async def noted(call: TokenCall, *more: Any) -> Any:
+    async def recording_exchange(call: TokenCall, *more: Any) -> Any:
         sent.append(call)
         return await send(call, *more)
 
-    alter(fl.deps.transport, send=noted)
+    alter(fl.deps.transport, send=recording_exchange)
     key = ConnectionKey("acme", PROVIDERS[0])
     page, consent = consents.begin(key, redirect_uri=HERE, client_id="own-app")
     assert parse_qs(urlsplit(page).query)["client_id"] == ["own-app"]

@@ -36,23 +36,23 @@ from tests.security.conftest import PROVIDERS
 from tests.support.refresher import APP, FAST, Refresher, local_profile
 
 PROVIDER = "open"
-ONE, TWO = PROVIDERS
+FIRST, TWO = PROVIDERS
 HERE = "http://127.0.0.1:8931/callback"
 INVALID = {"status": 401, "body": '{"error":"invalid_client"}', "content_type": "application/json"}
 
 
 def open_profile(issuer: Issuer, **more: object) -> Profile:
     port = urlsplit(issuer.url).port
-    places = {place: f"http://{{where}}:{port}/{{realm}}/{place}" for place in ("token", "authorize")}
+    urls = {endpoint: f"http://{{where}}:{port}/{{realm}}/{endpoint}" for endpoint in ("token", "authorize")}
     params = {
         "where": {"description": "its host"},
-        "realm": {"description": "its realm", "kind": "path", "default": ONE},
+        "realm": {"description": "its realm", "kind": "path", "default": FIRST},
     }
     return local_profile(
         issuer.url,
         "strict",
         PROVIDER,
-        endpoints={**places, "params": params},
+        endpoints={**urls, "params": params},
         revoke={"url": f"http://{{where}}:{port}/{{realm}}/revoke", "authenticates": "client"},
         **more,
     )
@@ -63,7 +63,7 @@ def profiles(honest: Issuer, other: Issuer) -> dict[str, Profile]:
     return {PROVIDER: open_profile(honest)}
 
 
-def at(realm: str = ONE) -> Mapping[str, str]:
+def at(realm: str = FIRST) -> Mapping[str, str]:
     return {"where": "localhost", "realm": realm}
 
 
@@ -71,14 +71,14 @@ def name_host(fl: Refresher, *hosts: str) -> None:
     fl.deps.apps.credential = replace(APP, hosts=frozenset(hosts))  # type: ignore[attr-defined]
 
 
-async def connect(fl: Refresher, issuer: Issuer, tenant: str, realm: str = ONE, **more: object) -> UUID:
+async def connect(fl: Refresher, issuer: Issuer, tenant: str, realm: str = FIRST, **more: object) -> UUID:
     tokens = issuer.register(realm, tenant, account_id=f"account-{tenant}")
     grant = Grant(Secret(tokens.access_token), Secret(tokens.refresh_token), endpoint=at(realm))
     key = ConnectionKey(tenant, PROVIDER)
     return (await fl.connections.upsert(key, replace(grant, **more), actor="test")).connection_id  # type: ignore[arg-type]
 
 
-def told(issuer: Issuer) -> int:
+def request_count(issuer: Issuer) -> int:
     return sum(1 for _ in issuer.ledger().of("arrived"))
 
 
@@ -98,7 +98,7 @@ async def test_S29_no_consent_and_no_connection_lends_the_secret_to_a_host_of_th
     with pytest.raises(InvalidConfigError) as refused:
         await connect(fl, honest, "mallory")
     assert is_clear(refused.value, "mallory")
-    assert told(honest) == 0
+    assert request_count(honest) == 0
 
 
 async def test_S29_setting_of_an_older_version_is_refused_before_anything_is_sent(
@@ -120,18 +120,18 @@ async def test_S29_setting_of_an_older_version_is_refused_before_anything_is_sen
     key = ConnectionKey("mallory", PROVIDER)
     _, there = await accounts.revoke(key, actor="test", reason="asked for")
     assert "gets no secret" in there
-    assert told(honest) == 0
+    assert request_count(honest) == 0
 
 
 async def test_S29_a_host_that_the_settings_name_gets_it_and_an_own_app_asks_nobody(
     fl: Refresher, honest: Issuer
 ) -> None:
-    own = await connect(fl, honest, "acme", client_secret=Secret("own"))
-    await fl.coordinator.refresh(own, 1)
+    own_id = await connect(fl, honest, "acme", client_secret=Secret("own"))
+    await fl.coordinator.refresh(own_id, 1)
     name_host(fl, "localhost")
     lent = await connect(fl, honest, "bolt")
     await fl.coordinator.refresh(lent, 1)
-    assert told(honest) == 2
+    assert request_count(honest) == 2
 
 
 def test_S29_a_key_signs_for_no_host_of_a_tenant() -> None:
@@ -147,14 +147,14 @@ def test_S29_a_key_signs_for_no_host_of_a_tenant() -> None:
 
 
 def test_S29_generic_profile_alone_lets_a_tenant_choose_the_host() -> None:
-    chosen = set()
+    hosts = set()
     for name, profile in load_profiles().items():
         values = {n: param.default or str(param.example) for n, param in profile.endpoints.params.items()}
         if "connection_domain" in {
-            profile.host_control(place, values) for place in ("token", "authorize", "revoke")
+            profile.host_control(endpoint, values) for endpoint in ("token", "authorize", "revoke")
         }:
-            chosen.add(name)
-    assert chosen == {"generic_oauth2"}
+            hosts.add(name)
+    assert hosts == {"generic_oauth2"}
 
 
 # ---- what a tenant's host does
@@ -162,7 +162,7 @@ def test_S29_generic_profile_alone_lets_a_tenant_choose_the_host() -> None:
 
 async def test_S29_a_refusal_of_one_place_pauses_no_other(fl: Refresher, honest: Issuer) -> None:
     name_host(fl, "localhost")
-    theirs, ours = await connect(fl, honest, "mallory", TWO), await connect(fl, honest, "acme", ONE)
+    theirs, ours = await connect(fl, honest, "mallory", TWO), await connect(fl, honest, "acme", FIRST)
     honest.be_rude(INVALID, provider=TWO)
     with pytest.raises(RequestRejectedError):
         await fl.coordinator.refresh(theirs, 1)
@@ -180,7 +180,7 @@ async def test_S29_an_outage_of_one_place_opens_no_breaker_of_another(fl: Refres
             await fl.coordinator.refresh(connection_id, 1)
     with pytest.raises(EndpointUnavailableError):
         await fl.coordinator.refresh(await connect(fl, honest, "bolt", TWO), 1)
-    assert (await fl.coordinator.refresh(await connect(fl, honest, "acme", ONE), 1)).generation == 2
+    assert (await fl.coordinator.refresh(await connect(fl, honest, "acme", FIRST), 1)).generation == 2
 
 
 async def test_S29_hosts_have_keys_of_their_own_and_a_vendor_has_one(fl: Refresher, honest: Issuer) -> None:
@@ -215,8 +215,8 @@ async def test_S29_a_name_that_is_none_counts_against_nobody_else(fl: Refresher,
     view = await fl.connections.upsert(ConnectionKey("mallory", PROVIDER), grant, actor="test")
     with pytest.raises(NotSentError):
         await fl.coordinator.refresh(view.connection_id, 1)
-    found = {str(row["client_id"]): row["failures"] for row in await fl.deps.gate.search()}
-    assert found == {"app": 0, "app nosuch.vendor.invalid:1": 1}
+    failures_by_client = {str(row["client_id"]): row["failures"] for row in await fl.deps.gate.search()}
+    assert failures_by_client == {"app": 0, "app nosuch.vendor.invalid:1": 1}
 
 
 async def test_S29_an_own_secret_that_is_refused_ends_no_pause_of_the_shared_one(
@@ -224,27 +224,27 @@ async def test_S29_an_own_secret_that_is_refused_ends_no_pause_of_the_shared_one
 ) -> None:
     name_host(fl, "localhost")
     shared = [await connect(fl, honest, tenant) for tenant in ("acme", "bolt", "cord")]
-    own = await connect(fl, honest, "mallory", client_secret=Secret("own"))
+    own_id = await connect(fl, honest, "mallory", client_secret=Secret("own"))
     rule = honest.be_rude(INVALID)
-    for connection_id in (shared[0], own):
+    for connection_id in (shared[0], own_id):
         with pytest.raises(RequestRejectedError):
             await fl.coordinator.refresh(connection_id, 1)
     with pytest.raises(EndpointPausedError):
         await fl.coordinator.refresh(shared[1], 1)
-    arrived = told(honest)
+    arrived = request_count(honest)
     honest.be_polite(rule)
     with pytest.raises(EndpointPausedError):
         await fl.coordinator.refresh(shared[2], 1)
-    assert told(honest) == arrived
+    assert request_count(honest) == arrived
     assert {row["state"] for row in await fl.deps.gate.search()} == {"paused"}
     await connect(fl, honest, "mallory", client_secret=Secret("mended"))
-    assert (await fl.coordinator.refresh(own, 2)).generation == 3
+    assert (await fl.coordinator.refresh(own_id, 2)).generation == 3
     with pytest.raises(EndpointPausedError):
         await fl.coordinator.refresh(shared[2], 1)
-    assert (await seen(fl, "app localhost"))["state"] == "paused", "and people still see it"
+    assert (await state_of(fl, "app localhost"))["state"] == "paused", "and people still see it"
 
 
-async def seen(fl: Refresher, start: str) -> Mapping[str, object]:
+async def state_of(fl: Refresher, start: str) -> Mapping[str, object]:
     return next(row for row in await fl.deps.gate.search() if str(row["client_id"]).startswith(start))
 
 

@@ -60,21 +60,23 @@ def spellings(secret: str) -> set[str]:
 
 
 async def test_S29_no_request_line_holds_a_secret() -> None:
-    sent = found = 0
+    sent = found_count = 0
     profiles = load_profiles().values()
     async with RawServer() as server, AiohttpTokenTransport(policy=LOCAL) as transport:
-        for profile in (each for base in profiles for each in (base, *map(base.variant, base.variants))):
+        for profile in (
+            profile_of for base in profiles for profile_of in (base, *map(base.variant, base.variants))
+        ):
             for request in requests_of(profile):
                 parts = urlsplit(request.url)
                 url = parts._replace(scheme="http", netloc=f"127.0.0.1:{server.port}").geturl()
                 call = TokenCall(url, request.headers, request.form, 5.0, True, method=request.method)
                 await transport.send(call, let_it_go)
                 line = server.arrivals[sent].partition(b"\r\n")[0].decode()
-                found += sum(spelt in line for secret in CANARIES for spelt in spellings(secret))
+                found_count += sum(spelt in line for secret in CANARIES for spelt in spellings(secret))
                 sent += 1
     assert sent > 20
-    assert found == 0
-    tell("S29", n=sent, secrets_in_query=found)
+    assert found_count == 0
+    tell("S29", n=sent, secrets_in_query=found_count)
 
 
 async def test_S29_by_the_ledger_of_the_issuer(fl: Refresher, honest: Issuer) -> None:

@@ -19,7 +19,7 @@ INNER = re.compile(
     r"|0x[0-9a-f]{6,}|postgresql://|redis://|\bline \d+",
 )
 COMMANDS = (("jobs", "list"), ("dlq", "list"), ("connections", "list"), ("vault", "verify"), ("status",))
-TOLD = (3, 4)
+EXPECTED_CALLS = (3, 4)
 """Ends of a command that did its work and found something."""
 
 
@@ -34,7 +34,7 @@ async def test_S30_a_broken_database_is_told_without_its_insides(
     for command in COMMANDS:
         done = await shell(*command, "--json")
         assert not INNER.search(done.err), done.err
-        if done.code and done.code not in TOLD:
+        if done.code and done.code not in EXPECTED_CALLS:
             failed += 1
             assert done.error["code"]
             assert done.error["hint"]
@@ -57,11 +57,11 @@ def raised(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
 def test_S30_an_unforeseen_error_keeps_its_secrets(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = raised(error, capsys)
-    assert "internal_error" in told
+    text = raised(error, capsys)
+    assert "internal_error" in text
     for secret in ("hunter2", "s3cr3t", "eyJhbGciOiJIUzI1NiJ9"):
-        assert secret not in told
-    assert "Traceback" not in told
+        assert secret not in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)

@@ -37,7 +37,7 @@ from fairlead.policy.providers.profile_load import read_profile
 from fairlead.testing.issuer import Issuer
 from tests.lint.tree import PACKAGE, ROOT, files
 from tests.security.conftest import PROVIDERS
-from tests.security.test_S28_consent import told
+from tests.security.test_S28_consent import request_count
 from tests.security.test_S31_fail_closed import GRANT, JUDGES, Broken, broken
 from tests.security.ways_out import resolving, way_out
 from tests.support.refresher import MASTER, Refresher
@@ -79,7 +79,7 @@ class Stage:
             " (SELECT count(*) FROM job) AS c, (SELECT count(*) FROM schedule) AS d,"
             " (SELECT count(*) FROM worker_session) AS e, (SELECT count(*) FROM audit) AS f",
         )
-        return *counts.values(), told(self.issuer), len(self.world.sent), len(self.done)
+        return *counts.values(), request_count(self.issuer), len(self.world.sent), len(self.done)
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ async def refresh(stage: Stage) -> None:
 
 
 async def enqueue(stage: Stage) -> None:
-    wanted = [JobRequest("work", tenant="acme", delay_s=1.0)]
-    await stage.jobs.enqueue(list(new_jobs(wanted, lambda _kind: None, SystemIds().uuid7)))
+    requests = [JobRequest("work", tenant="acme", delay_s=1.0)]
+    await stage.jobs.enqueue(list(new_jobs(requests, lambda _kind: None, SystemIds().uuid7)))
 
 
 async def declare(stage: Stage) -> None:
@@ -215,14 +215,14 @@ ON_THE_WIRE = {"check_header": "token", "check_value": "call"}
 @cache
 def checks() -> dict[str, str]:
     """Every `check_...` of the product, and the walls that are called otherwise, with their modules."""
-    found = {"enter_tenant_role": "fairlead.adapters.postgres.row_security"}
+    functions = {"enter_tenant_role": "fairlead.adapters.postgres.row_security"}
     for path in files(PACKAGE):
         if path.parent.name == "doctor":  # its checks report, and guard nothing
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, FUNCTIONS) and node.name.startswith("check_"):
-                found[node.name] = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
-    return found
+                functions[node.name] = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    return functions
 
 
 def test_S31_no_check_is_left_out() -> None:
@@ -242,24 +242,24 @@ def break_it(name: str, patch: pytest.MonkeyPatch) -> None:
 async def test_S31_action_that_cannot_be_checked_is_refused(
     name: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "change_tenants", lambda *_given, **_more: None)
-    monkeypatch.setattr(shares, "_change_cap", lambda *_given, **_more: None)
-    before = await stage.traces()
+    monkeypatch.setattr(shares, "change_tenants", lambda *_args, **_more: None)
+    monkeypatch.setattr(shares, "_change_cap", lambda *_args, **_more: None)
+    traces_before = await stage.traces()
     with monkeypatch.context() as patch:
         break_it(name, patch)
         with pytest.raises(Broken):
             await DOORS[name](stage)
-    assert await stage.traces() == before
+    assert await stage.traces() == traces_before
     await DOORS[name](stage)
-    assert await stage.traces() != before, "it is done where the check can be made"
+    assert await stage.traces() != traces_before, "it is done where the check can be made"
 
 
-@pytest.mark.parametrize(("name", "way"), ON_THE_WIRE.items())
+@pytest.mark.parametrize(("name", "method"), ON_THE_WIRE.items())
 async def test_S31_a_header_that_cannot_be_checked_is_not_sent(
-    name: str, way: str, dialled: list[Any], monkeypatch: pytest.MonkeyPatch
+    name: str, method: str, dialled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolving(monkeypatch, ["8.8.8.8"])
-    async with way_out(way) as ask:
+    async with way_out(method) as ask:
         with monkeypatch.context() as patch:
             break_it(name, patch)
             with pytest.raises(Broken):
@@ -277,6 +277,6 @@ async def test_S31_a_token_whose_account_cannot_be_judged_is_not_stored(
     monkeypatch.setattr("fairlead.engine.tokens.unknown_outcomes.account_mismatch", broken)
     with pytest.raises(Broken):
         await refresh(stage)
-    assert told(stage.issuer) == 1
-    [kept] = await rows(stage.database, "SELECT generation FROM credential")
-    assert kept["generation"] == 1
+    assert request_count(stage.issuer) == 1
+    [row] = await rows(stage.database, "SELECT generation FROM credential")
+    assert row["generation"] == 1

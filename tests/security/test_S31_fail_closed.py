@@ -23,8 +23,8 @@ from fairlead.policy.notifications.webhook import ID, SIGNATURE, TIMESTAMP, sign
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.webhook import verify
 from tests.security.conftest import PROVIDERS
-from tests.security.test_S28_consent import begin, consented, told
-from tests.security.ways_out import WAYS, resolving, way_out
+from tests.security.test_S28_consent import begin, consented, request_count
+from tests.security.ways_out import METHODS, resolving, way_out
 from tests.support.altered import alter
 from tests.support.issuer import fetch
 from tests.support.refresher import Refresher
@@ -49,15 +49,15 @@ JUDGES = ("AddressPolicy.check", "AddressPolicy.check_literal", "AddressPolicy.s
 
 
 @pytest.mark.parametrize(
-    ("way", "check"),
-    [*((way, check) for way in WAYS for check in JUDGES), ("call", "AddressPolicy.origin_refusal")],
+    ("method", "check"),
+    [*((method, check) for method in METHODS for check in JUDGES), ("call", "AddressPolicy.origin_refusal")],
 )
 async def test_S31_an_address_that_cannot_be_judged_is_not_dialled(
-    way: str, check: str, dialled: list[Any], monkeypatch: pytest.MonkeyPatch
+    method: str, check: str, dialled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolving(monkeypatch, ["8.8.8.8"])
     monkeypatch.setattr(f"fairlead.adapters.http.resolver.{check}", broken)
-    async with way_out(way) as ask:
+    async with way_out(method) as ask:
         for url in ("https://api.example.com/x", "https://8.8.4.4/x"):
             with pytest.raises(Broken):
                 await ask(url)
@@ -78,15 +78,15 @@ async def test_S31_an_answer_that_cannot_be_judged_is_not_taken(
     with pytest.raises(Broken):
         await consents.finish(consent, brought, actor="test")
     monkeypatch.undo()
-    assert told(honest) == 0
+    assert request_count(honest) == 0
     assert await fl.deps.store.read(consent.key) is None
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_S31_a_callback_that_cannot_judge_ends_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
-    seen: list[object] = []
-    loop.set_exception_handler(lambda _loop, context: seen.append(context.get("exception")))
+    results: list[object] = []
+    loop.set_exception_handler(lambda _loop, context: results.append(context.get("exception")))
     async with Callback("http://127.0.0.1:0/callback") as callback:
         waiting = asyncio.create_task(callback.wait(Secret("state"), 20.0))
         await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_S31_a_callback_that_cannot_judge_ends_no_consent(monkeypatch: pyt
         assert (await fetch(f"{callback.redirect_uri}?state=state&code=c")).raw == b""
         assert not waiting.done()
         waiting.cancel()
-    assert [type(each) for each in seen] == [Broken]
+    assert [type(result) for result in results] == [Broken]
 
 
 @pytest.mark.parametrize("check", ["check_customer", "check_name", "Connections.check"])
@@ -171,7 +171,7 @@ async def test_S31_without_leave_no_token_is_sent(fl: Refresher, honest: Issuer)
     alter(fl.deps.store, claim=broken)  # which takes the permit of the endpoint, too
     with pytest.raises(Broken):
         await fl.coordinator.refresh(connection_id, 1)
-    assert told(honest) == 0
+    assert request_count(honest) == 0
 
 
 async def test_S31_a_mark_that_cannot_be_set_sends_nothing(fl: Refresher, honest: Issuer) -> None:
@@ -179,7 +179,7 @@ async def test_S31_a_mark_that_cannot_be_set_sends_nothing(fl: Refresher, honest
     alter(fl.deps.store, mark_sent=broken)
     with pytest.raises((Broken, FairleadError)):
         await fl.coordinator.refresh(connection_id, 1)
-    assert told(honest) == 0
+    assert request_count(honest) == 0
 
 
 def test_S31_a_signature_that_cannot_be_checked_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,35 +102,35 @@ async def prepared(cli: Shell, issuer: Issuer, database: Database) -> Callable[[
 
 async def test_each_act_leaves_one_record(cli: Shell, issuer: Issuer, database: Database) -> None:
     filled = await prepared(cli, issuer, database)
-    before = await trail(database)
-    assert [record["act"] for record in before] == ["connection.created"]
+    trail_before = await trail(database)
+    assert [record["act"] for record in trail_before] == ["connection.created"]
     wrong: list[str] = []
     for act, words in ACTS:
         if words[:2] == ("dlq", "prune"):
             await pass_time(database, 7200)
-            before = await trail(database)
+            trail_before = await trail(database)
         if words[:2] not in NO_TRY:
             assert (await cli(*filled(words), "--dry-run")).code == 0, words
-            assert await trail(database) == before, f"only tried: {words}"
+            assert await trail(database) == trail_before, f"only tried: {words}"
         done = await cli(*filled(words))
-        after = await trail(database)
-        added = [record["act"] for record in after[len(before) :]]
-        if done.code or added != [act] or after[: len(before)] != before:
+        trail_after = await trail(database)
+        added = [record["act"] for record in trail_after[len(trail_before) :]]
+        if done.code or added != [act] or trail_after[: len(trail_before)] != trail_before:
             wrong.append(f"{' '.join(words)}: {done.code} {added} {done.err}")
-        before = after
+        trail_before = trail_after
     assert wrong == [], "\n".join(wrong)
-    assert {record["actor"].partition(":")[0] for record in before} == {"cli"}
-    told = json.dumps(before, default=str)
-    assert [canary for canary in cli.canaries if canary in told] == []
+    assert {record["actor"].partition(":")[0] for record in trail_before} == {"cli"}
+    text = json.dumps(trail_before, default=str)
+    assert [canary for canary in cli.canaries if canary in text] == []
     tell("S32", n=len(ACTS), missing=0, double=0)
 
 
 async def test_looking_leaves_none(cli: Shell, issuer: Issuer, database: Database) -> None:
     await prepared(cli, issuer, database)
-    before = await trail(database)
+    trail_before = await trail(database)
     for words in LOOKS:
         assert (await cli(*words)).code in (0, 4), words
-    assert await trail(database) == before
+    assert await trail(database) == trail_before
 
 
 @pytest.mark.parametrize("change", ["UPDATE audit SET act = 'x'", "DELETE FROM audit", "TRUNCATE audit"])
@@ -138,7 +138,7 @@ async def test_no_record_is_changed_or_taken_away(
     cli: Shell, issuer: Issuer, database: Database, change: str
 ) -> None:
     await prepared(cli, issuer, database)
-    before = await trail(database)
+    trail_before = await trail(database)
     connection = await asyncpg.connect(cli.environ["DATABASE_URL"])
     try:
         await connection.execute(f"SET search_path = '{cli.environ['FAIRLEAD_DATABASE__SCHEMA_NAME']}'")
@@ -146,7 +146,7 @@ async def test_no_record_is_changed_or_taken_away(
             await connection.execute(change)
     finally:
         await connection.close()
-    assert await trail(database) == before
+    assert await trail(database) == trail_before
 
 
 def test_every_act_of_the_command_line_is_among_them() -> None:
@@ -165,8 +165,13 @@ def test_every_act_of_the_command_line_is_among_them() -> None:
         ("schedules", "remove"): "as above",
         ("vault", "add-key"): "writes a file of this host",
     }
-    known = {words[: len(each)] for each in commands() for _, words in ACTS if words[: len(each)] == each}
-    assert commands() - known == set(elsewhere)
+    known_commands = {
+        words[: len(command)]
+        for command in commands()
+        for _, words in ACTS
+        if words[: len(command)] == command
+    }
+    assert commands() - known_commands == set(elsewhere)
 
 
 def commands() -> set[Words]:
@@ -174,15 +179,15 @@ def commands() -> set[Words]:
 
     from fairlead.cli.registry import COMMANDS, LazyCommand
 
-    found: set[Words] = set()
+    commands_found: set[Words] = set()
 
     def walk(command: Any, words: Sequence[str]) -> None:
         if hasattr(command, "commands"):
             for name, inner in command.commands.items():
                 walk(inner, (*words, name))
         elif any("--dry-run" in parameter.opts for parameter in command.params):
-            found.add(tuple(words))
+            commands_found.add(tuple(words))
 
     for name, entry in COMMANDS.items():
         walk(LazyCommand(name, entry).load(), (name,))
-    return found
+    return commands_found

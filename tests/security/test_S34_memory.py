@@ -41,8 +41,8 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 @LINUX
 def test_S34_a_process_can_be_kept_from_being_dumped() -> None:
     assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 1, "the test process itself is as usual"
-    told = subprocess.run([sys.executable, "-c", _SHOW], capture_output=True, text=True, check=True)
-    assert json.loads(told.stdout) == [[0, 0], 0]
+    process = subprocess.run([sys.executable, "-c", _SHOW], capture_output=True, text=True, check=True)
+    assert json.loads(process.stdout) == [[0, 0], 0]
 
 
 @LINUX
@@ -55,6 +55,6 @@ async def test_S34_memory_is_protected_before_the_users_program_is_loaded(bare: 
 
 @LINUX
 def test_S34_where_the_system_does_not_let_it_nothing_begins() -> None:
-    told = subprocess.run([sys.executable, "-c", _REFUSED], capture_output=True, text=True, check=False)
-    assert told.returncode == 78
-    assert "prctl says Operation not permitted" in told.stderr
+    process = subprocess.run([sys.executable, "-c", _REFUSED], capture_output=True, text=True, check=False)
+    assert process.returncode == 78
+    assert "prctl says Operation not permitted" in process.stderr

@@ -100,7 +100,7 @@ def options() -> Iterator[tuple[str, str, str]]:
     """Command, option and what it takes, of all commands."""
 
     def walk(command: Any, words: str) -> Iterator[tuple[str, str, str]]:
-        for parameter in (each for each in command.params if not getattr(each, "is_flag", False)):
+        for parameter in (param for param in command.params if not getattr(param, "is_flag", False)):
             yield words, " ".join(parameter.opts), str(parameter.metavar or "")
         for name, inner in getattr(command, "commands", {}).items():
             yield from walk(inner, f"{words} {name}")
@@ -112,9 +112,9 @@ def options() -> Iterator[tuple[str, str, str]]:
 def test_no_secret_is_a_word_of_a_command_line() -> None:
     """History and `ps` keep it: the one option for secrets takes the place where one is."""
     words = ("secret", "password", "token", "api-key", "private", "master")
-    found = [each for each in options() if any(word in each[1] for word in words)]
-    assert {(option, takes) for _, option, takes in found} == {("--secret", "NAME=SOURCE")}
-    assert {"connections add"} <= {command for command, _, _ in found}
+    matching = [option for option in options() if any(word in option[1] for word in words)]
+    assert {(option, takes) for _, option, takes in matching} == {("--secret", "NAME=SOURCE")}
+    assert {"connections add"} <= {command for command, _, _ in matching}
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ def test_files_that_fairlead_writes_are_readable_by_their_owner_alone(tmp_path: 
             check=False,
         )
         assert done.returncode in (0, 4), done.stderr
-    made = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*")}
-    assert {"fairlead.toml", ".fairlead/master.key"} <= set(made)
+    paths = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*")}
+    assert {"fairlead.toml", ".fairlead/master.key"} <= set(paths)
     open_to_others = {
         name: oct(stat.S_IMODE(path.stat().st_mode))
-        for name, path in made.items()
+        for name, path in paths.items()
         if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077
     }
     assert open_to_others == {}

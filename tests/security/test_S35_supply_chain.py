@@ -29,8 +29,8 @@ MOST_REQUIRED = 35
 
 def test_every_package_is_locked_by_hash() -> None:
     assert LOCKED
-    assert [each.name for each in LOCKED if not each.hashes] == []
-    assert len({each.name for each in LOCKED}) == len(LOCKED)
+    assert [pinned.name for pinned in LOCKED if not pinned.hashes] == []
+    assert len({pinned.name for pinned in LOCKED}) == len(LOCKED)
 
 
 def installs(text: str) -> list[str]:
@@ -43,8 +43,8 @@ def installs(text: str) -> list[str]:
 def careless(text: str) -> list[str]:
     """Those that take from outside what no hash holds, or what runs code of its own while it is built."""
     from_outside = [line for line in installs(text) if "--no-deps --no-build-isolation -e ." not in line]
-    held = ("--require-hashes", "--only-binary :all:")
-    return [line for line in from_outside if not all(option in line for option in held)]
+    pip_options = ("--require-hashes", "--only-binary :all:")
+    return [line for line in from_outside if not all(option in line for option in pip_options)]
 
 
 def test_nothing_is_installed_without_its_hash() -> None:
@@ -60,8 +60,8 @@ def test_nothing_is_installed_without_its_hash() -> None:
 
 def test_tool_that_makes_the_lock_is_locked() -> None:
     tool = locked((ROOT / "requirements/lock-tool.txt").read_text("utf-8"))
-    assert [each.name for each in tool] == ["uv"]
-    assert all(each.hashes for each in tool)
+    assert [pinned.name for pinned in tool] == ["uv"]
+    assert all(pinned.hashes for pinned in tool)
     assert "-r requirements/lock-tool.txt" in installs((ROOT / "tools/lock.sh").read_text("utf-8"))[0]
 
 
@@ -71,7 +71,7 @@ def test_newer_versions_wait_a_week() -> None:
 
 
 def test_the_lock_is_what_is_installed_and_few_of_it_is_needed() -> None:
-    here = {each.name: each.version for each in LOCKED if each.is_for_here}
+    here = {pinned.name: pinned.version for pinned in LOCKED if pinned.is_for_here}
     assert installed() == here
     plain, extra = needed()
     assert (plain | extra) <= set(here)
@@ -147,14 +147,14 @@ def test_a_tampered_wheel_is_refused_by_the_setup(tmp_path: Path) -> None:
 
 
 def test_the_bill_equals_lock_and_environment() -> None:
-    said = sbom.of_this_environment()
-    assert said == json.loads(json.dumps(said)) == sbom.of_this_environment()  # the same every time
-    assert (said["bomFormat"], said["specVersion"]) == ("CycloneDX", "1.6")
-    parts = {part["name"]: part for part in said["components"]}  # type: ignore[attr-defined]
+    document = sbom.of_this_environment()
+    assert document == json.loads(json.dumps(document)) == sbom.of_this_environment()  # the same every time
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    parts = {part["name"]: part for part in document["components"]}  # type: ignore[attr-defined]
     assert {name: part["version"] for name, part in parts.items()} == installed()
     assert all(part["purl"] == f"pkg:pypi/{name}@{part['version']}" for name, part in parts.items())
-    hashes = {name: {each["content"] for each in part["hashes"]} for name, part in parts.items()}
-    assert hashes == {each.name: set(each.hashes) for each in LOCKED if each.is_for_here}
+    hashes = {name: {hash_entry["content"] for hash_entry in part["hashes"]} for name, part in parts.items()}
+    assert hashes == {pinned.name: set(pinned.hashes) for pinned in LOCKED if pinned.is_for_here}
     plain, extra = needed()
     scopes = {name: part["scope"] for name, part in parts.items()}
     assert {name for name, scope in scopes.items() if scope == "required"} == plain
@@ -202,8 +202,8 @@ BSD = "BSD License"
     ],
 )
 def test_a_licence_in_doubt_is_none(text: str, classifiers: list[str], allowed: bool) -> None:
-    told = licence_of({"License": text}, classifiers)
-    assert (licences.not_allowed({"it": told}) == {}) is allowed, told
+    licence = licence_of({"License": text}, classifiers)
+    assert (licences.not_allowed({"it": licence}) == {}) is allowed, licence
 
 
 def test_the_examples_hold() -> None:
@@ -217,5 +217,5 @@ def test_the_page_is_what_is_installed() -> None:
     plain, extra = licences.shipped()
     here = {**plain, **extra}
     assert {name: rows.get(name) for name in here} == here, "run: python -m tools.licences"
-    elsewhere = {each.name for each in LOCKED} - {each.name for each in LOCKED if each.is_for_here}
+    elsewhere = {pinned.name for pinned in LOCKED} - {pinned.name for pinned in LOCKED if pinned.is_for_here}
     assert set(rows) - set(here) - {"package", "---"} <= elsewhere

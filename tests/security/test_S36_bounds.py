@@ -25,8 +25,8 @@ BOUND = 4
 
 
 def test_the_page_says_what_the_code_does() -> None:
-    kept = (ROOT / "docs/reference/bounds.md").read_text("utf-8")
-    assert kept == page(), "run: python -m tools.bounds > docs/reference/bounds.md"
+    page_text = (ROOT / "docs/reference/bounds.md").read_text("utf-8")
+    assert page_text == page(), "run: python -m tools.bounds > docs/reference/bounds.md"
 
 
 def test_each_bound_is_shown_by_a_test() -> None:

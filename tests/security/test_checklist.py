@@ -10,7 +10,7 @@ import pytest
 from tests.faults.support.report import Figures
 from tests.lint.tree import ROOT
 from tests.security.checklist import CHECKLIST, Control, page
-from tests.security.figures import RESULTS, tell, told
+from tests.security.figures import RESULTS, read_figures, tell
 from tests.security.verdicts import functions, summary, table, verdict, withdrawn
 from tools import results
 
@@ -50,8 +50,10 @@ def test_a_file_stands_in_the_row_whose_id_it_bears() -> None:
 
 
 def test_the_page_is_what_the_table_says() -> None:
-    kept = (ROOT / "docs/security.md").read_text("utf-8")
-    assert kept == page().rstrip("\n") + "\n", "run: python -m tests.security.checklist > docs/security.md"
+    page_text = (ROOT / "docs/security.md").read_text("utf-8")
+    assert page_text == page().rstrip("\n") + "\n", (
+        "run: python -m tests.security.checklist > docs/security.md"
+    )
 
 
 def test_missing_test_is_found() -> None:
@@ -105,20 +107,20 @@ def test_a_control_whose_slow_tests_were_left_out_is_not_shown() -> None:
 
 @pytest.mark.parametrize("how", ["failed", "skipped"])
 def test_no_figure_outlives_a_run_in_which_its_control_does_not_hold(how: str) -> None:
-    kept = [
+    lines_kept = [
         {"id": id, "test": test, "foreign_rows": 0, "n": 9, "verdict": "holds"}
         for id in ("S27", "S27-pool")
         for test in ("x", "y")
     ]
     others = [{"id": "S01", "n": 1}, {"id": "E33", "n": 1}]
     node = "tests/sql/test_tenants.py::test_the_audit_trail_only_grows_whoever_asks"
-    told = withdrawn([*others, *kept], {node: how})
-    assert told[:2] == others
+    remaining = withdrawn([*others, *lines_kept], {node: how})
+    assert remaining[:2] == others
     if how == "failed":
-        assert {line["verdict"] for line in told[2:]} == {"broken"}
-        assert [line["broken"] for line in told[2:]] == [["BROKEN: 1 of 1 test failed"]] * 4
+        assert {line["verdict"] for line in remaining[2:]} == {"broken"}
+        assert [line["broken"] for line in remaining[2:]] == [["BROKEN: 1 of 1 test failed"]] * 4
     else:
-        assert told[2:] == []
+        assert remaining[2:] == []
 
 
 def test_withdrawn_verdict_is_removed_from_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +128,7 @@ def test_withdrawn_verdict_is_removed_from_the_files(tmp_path: Path, monkeypatch
     for control in ("S01", "S13", "S28"):
         tell(control, n=3)
     hosts, run = "tests/security/test_S01_hosts.py::test_x", "tests/security/test_S13_search.py::test_x"
-    results.amend(tmp_path, lambda kept: withdrawn(kept, {hosts: "failed", run: "skipped"}))
+    results.amend(tmp_path, lambda lines: withdrawn(lines, {hosts: "failed", run: "skipped"}))
     assert [(line["id"], line.get("verdict")) for line in results.read(tmp_path)] == [
         ("S01", "broken"),
         ("S28", None),
@@ -134,8 +136,8 @@ def test_withdrawn_verdict_is_removed_from_the_files(tmp_path: Path, monkeypatch
 
 
 def test_a_run_that_left_a_control_alone_says_nothing_of_its_figures() -> None:
-    kept = [{"id": "S27", "n": 1}]
-    assert withdrawn(kept, {"tests/security/test_S01_hosts.py::test_x": "failed"}) == kept
+    lines_kept = [{"id": "S27", "n": 1}]
+    assert withdrawn(lines_kept, {"tests/security/test_S01_hosts.py::test_x": "failed"}) == lines_kept
 
 
 def test_a_function_that_is_named_stands_for_its_parameters_alone() -> None:
@@ -148,8 +150,10 @@ def test_absent_control_is_reported_as_absent() -> None:
     assert verdict(Control("S00", "", (), absent="no part"), {}) == "absent: no part"
     in_part = Control("S00", "", (), ("a.py",), absent="the rest")
     assert verdict(in_part, {"tests/a.py::test_x": "passed"}) == "holds (1 test); absent: the rest"
-    whole, part = (next(one for one in CHECKLIST if one.id == id) for id in ("S01", "S32"))
-    named = [node for control in (whole, part) for node in control.node_ids]
+    complete_control, part = (
+        next(control for control in CHECKLIST if control.id == id) for id in ("S01", "S32")
+    )
+    named = [node for control in (complete_control, part) for node in control.node_ids]
     tests = {
         node if "::" in node else f"{node}::{name}" for node in named for name in functions(node) or [""]
     }
@@ -162,7 +166,7 @@ def test_a_figure_is_a_line_and_a_file(
     monkeypatch.setenv(RESULTS, str(tmp_path / "results"))
     tell("S13", n=3, canary_found=0)
     assert json.loads(capsys.readouterr().out) == {"id": "S13", "n": 3, "canary_found": 0}
-    assert told(tmp_path / "results") == {"S13": {"n": 3, "canary_found": 0}}
+    assert read_figures(tmp_path / "results") == {"S13": {"n": 3, "canary_found": 0}}
 
 
 def test_the_table_tells_the_figures_of_each_part_of_a_control(
@@ -173,10 +177,10 @@ def test_the_table_tells_the_figures_of_each_part_of_a_control(
     figures = Figures("S27-pool", seed=7)
     figures.zero(foreign_rows=0)
     figures.tell()
-    lines = list(table({}, told(tmp_path)))
+    lines = list(table({}, read_figures(tmp_path)))
     [s27] = [line for line in lines if line.startswith("S27")]
-    what = next(control.what for control in CHECKLIST if control.id == "S27")
-    assert s27.startswith(f"S27  {what[:50]}"), "a verdict is of something"
+    title = next(control.what for control in CHECKLIST if control.id == "S27")
+    assert s27.startswith(f"S27  {title[:50]}"), "a verdict is of something"
     assert s27.endswith("  NOT SHOWN: no test was run")
-    after = lines.index(s27)
-    assert lines[after + 1 : after + 3] == ["     n 35", "     pool: foreign_rows 0"]
+    next_index = lines.index(s27)
+    assert lines[next_index + 1 : next_index + 3] == ["     n 35", "     pool: foreign_rows 0"]

@@ -32,27 +32,29 @@ def verdict(control: Control, outcomes: Outcomes) -> str:
     if lacking := sorted(_named(control, ours) - {_plain(test) for test in ours if ours[test] == "passed"}):
         return f"{NOT_SHOWN}: {', '.join(lacking)}"
     skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
-    told = f"{HOLDS} ({_tests(counts['passed'])}{skipped})"
-    return f"{told}; {ABSENT}: {control.absent}" if control.absent else told
+    verdict_text = f"{HOLDS} ({_tests(counts['passed'])}{skipped})"
+    return f"{verdict_text}; {ABSENT}: {control.absent}" if control.absent else verdict_text
 
 
 def table(outcomes: Outcomes, figures: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
     """A line for each control, with the figures that were told of it."""
     for control in CHECKLIST:
         yield f"{control.id}  {control.what[:WIDE]:<{WIDE}}  {verdict(control, outcomes)}"
-        for id, told in figures.items():
+        for id, figure in figures.items():
             if base(id) == control.id:
                 part = f"{id.removeprefix(control.id).lstrip('-')}: " if id != control.id else ""
-                yield f"     {part}" + ", ".join(f"{name} {value}" for name, value in told.items())
+                yield f"     {part}" + ", ".join(f"{name} {value}" for name, value in figure.items())
 
 
 def summary(outcomes: Outcomes) -> str:
     """The last line: how many of each."""
     words = (HOLDS, ABSENT, BROKEN, NOT_SHOWN)
-    told = [verdict(control, outcomes) for control in CHECKLIST]
-    held, absent, broken, not_shown = (sum(one.startswith(word) for one in told) for word in words)
-    in_part = sum(one.startswith(HOLDS) and ABSENT in one for one in told)
-    return f"{held} hold ({in_part} in part), {absent} absent, {broken} broken, {not_shown} not shown"
+    verdict_lines = [verdict(control, outcomes) for control in CHECKLIST]
+    holds_count, absent, broken, not_shown = (
+        sum(line.startswith(word) for line in verdict_lines) for word in words
+    )
+    in_part = sum(line.startswith(HOLDS) and ABSENT in line for line in verdict_lines)
+    return f"{holds_count} hold ({in_part} in part), {absent} absent, {broken} broken, {not_shown} not shown"
 
 
 def withdrawn(lines: Sequence[Line], outcomes: Outcomes) -> list[Line]:
@@ -60,16 +62,16 @@ def withdrawn(lines: Sequence[Line], outcomes: Outcomes) -> list[Line]:
 
     Those of controls of which no test was run stay as they are.
     """
-    after: list[Line] = []
+    lines_after: list[Line] = []
     verdicts = {control.id: verdict(control, outcomes) for control in CHECKLIST}
     for line in lines:
-        told = verdicts.get(base(line["id"]), "")
-        if told.startswith(BROKEN):
-            broken = [*dict.fromkeys([*line.get("broken", ()), told])]
-            after.append({**line, "verdict": "broken", "broken": broken})
-        elif told == NOT_RUN or not told.startswith(NOT_SHOWN):
-            after.append(line)
-    return after
+        verdict_text = verdicts.get(base(line["id"]), "")
+        if verdict_text.startswith(BROKEN):
+            broken = [*dict.fromkeys([*line.get("broken", ()), verdict_text])]
+            lines_after.append({**line, "verdict": "broken", "broken": broken})
+        elif verdict_text == NOT_RUN or not verdict_text.startswith(NOT_SHOWN):
+            lines_after.append(line)
+    return lines_after
 
 
 @cache
@@ -87,8 +89,8 @@ def _named(control: Control, ours: Outcomes) -> set[str]:
     """Every test that *control* names; of a file each that stands in it or was run."""
     named = set(map(_plain, ours))
     for node in control.node_ids:
-        found = functions(node) if "::" not in node else ()
-        named |= {f"{node}::{name}" for name in found} or ({node} if "::" in node else set())
+        functions_found = functions(node) if "::" not in node else ()
+        named |= {f"{node}::{name}" for name in functions_found} or ({node} if "::" in node else set())
     return named
 
 

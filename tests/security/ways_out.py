@@ -18,24 +18,24 @@ from fairlead.errors import FairleadError
 from tests.contract.calls import request_of
 from tests.contract.token_calls import call_of, let_it_go
 
-WAYS = ("call", "token", "webhook")
+METHODS = ("call", "token", "webhook")
 EVENT = Webhook("1", "acme", None, b"{}")
 Ask = Callable[[str], Awaitable[object]]
 """Sends one request to an address; gives its status, or why there is none."""
 
 
 @asynccontextmanager
-async def way_out(way: str, policy: AddressPolicy = AddressPolicy()) -> AsyncIterator[Ask]:  # noqa: B008
+async def way_out(method: str, policy: AddressPolicy = AddressPolicy()) -> AsyncIterator[Ask]:  # noqa: B008
     """One of WAYS, as the product opens it."""
     async with AsyncExitStack() as stack:
-        if way == "call":
+        if method == "call":
             calls = await stack.enter_async_context(AiohttpTransport(policy=policy))
-            yield lambda url: _told(calls.send(request_of(url)))
-        elif way == "token":
+            yield lambda url: _result_of(calls.send(request_of(url)))
+        elif method == "token":
             tokens = await stack.enter_async_context(AiohttpTokenTransport(policy=policy))
-            yield lambda url: _told(tokens.send(call_of(url, authorization="Basic app"), let_it_go))
+            yield lambda url: _result_of(tokens.send(call_of(url, authorization="Basic app"), let_it_go))
         else:
-            yield lambda url: _told(_posted(url, policy))
+            yield lambda url: _result_of(_posted(url, policy))
 
 
 async def _posted(url: str, policy: AddressPolicy) -> None:
@@ -46,7 +46,7 @@ async def _posted(url: str, policy: AddressPolicy) -> None:
         await sender.close()
 
 
-async def _told(sending: Awaitable[Any]) -> object:
+async def _result_of(sending: Awaitable[Any]) -> object:
     try:
         answer = await sending
     except FairleadError as error:
@@ -57,25 +57,25 @@ async def _told(sending: Awaitable[Any]) -> object:
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Every address that the loop was asked to connect to; none is reached."""
-    asked: list[tuple[Any, ...]] = []
+    resolved: list[tuple[Any, ...]] = []
 
     async def connect(_loop: object, _sock: object, address: tuple[Any, ...]) -> None:
-        asked.append(address)
+        resolved.append(address)
         raise ConnectionRefusedError(111, "refused by the test")
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect)
-    return asked
+    return resolved
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *answers: Sequence[str]) -> list[str]:
     """Have each look-up give the next of *answers*, the last for ever; the names that were asked for."""
-    asked: list[str] = []
+    resolved: list[str] = []
 
     def getaddrinfo(host: str, port: int, *_args: object) -> list[tuple[Any, ...]]:
-        asked.append(host)
-        found = answers[min(len(asked), len(answers)) - 1]
-        kinds = [(socket.AF_INET6 if ":" in each else socket.AF_INET, each) for each in found]
-        return [(family, socket.SOCK_STREAM, 6, "", (each, port)) for family, each in kinds]
+        resolved.append(host)
+        addresses = answers[min(len(resolved), len(answers)) - 1]
+        kinds = [(socket.AF_INET6 if ":" in address else socket.AF_INET, address) for address in addresses]
+        return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for family, address in kinds]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    return asked
+    return resolved

@@ -49,7 +49,7 @@ class Ablation:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AblationFinding:
     """What found it, at which seed."""
 
     seed: int
@@ -151,7 +151,7 @@ def named(name: str) -> Ablation:
     return next(ablation for ablation in ABLATIONS if ablation.name == name)
 
 
-def search(ablation: Ablation, seeds: Iterable[int]) -> Found | None:
+def search(ablation: Ablation, seeds: Iterable[int]) -> AblationFinding | None:
     """The first of *seeds* at which what is behind the safeguard breaks without it, and nothing with it."""
     for seed in filter(ablation.may_show, seeds):
         broken = run_seed(Options(seed, parts=ablation.parts())).broken
@@ -160,18 +160,18 @@ def search(ablation: Ablation, seeds: Iterable[int]) -> Found | None:
             and broken.invariant in ablation.breaks
             and run_seed(Options(seed)).broken is None
         ):
-            return Found(seed, broken)
+            return AblationFinding(seed, broken)
     return None
 
 
-def search_all(seeds: Sequence[int], processes: int) -> Iterator[tuple[str, Found | None]]:
+def search_all(seeds: Sequence[int], processes: int) -> Iterator[tuple[str, AblationFinding | None]]:
     """The same for each ablation, over some processes of this machine."""
     with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
         tasks = [(number, tuple(seeds)) for number in range(len(ABLATIONS))]
         yield from pool.imap(_search, tasks)
 
 
-def _search(task: tuple[int, tuple[int, ...]]) -> tuple[str, Found | None]:
+def _search(task: tuple[int, tuple[int, ...]]) -> tuple[str, AblationFinding | None]:
     number, seeds = task
     ablation = ABLATIONS[number]
     return ablation.name, search(ablation, (*ablation.first, *seeds))

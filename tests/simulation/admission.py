@@ -13,11 +13,11 @@ from tests.simulation.watch import SimulatedAdmission
 _latest: ContextVar[SimulatedAdmission | None] = ContextVar("fairlead_simulated_admission", default=None)
 
 
-def note(ask: AdmitRequest, answer: AdmitResult, at: float, *, alone: bool) -> None:
+def note(ask: AdmitRequest, answer: AdmitResult, at: float, *, degraded: bool) -> None:
     """The task that runs now was answered so at *at*."""
     if isinstance(answer, Admitted):
         slot = None if ask.holder is None or ask.plan.pool is None else ask.holder.lease_id
-        _latest.set(SimulatedAdmission(at, breaker_of(ask.plan), slot, ask.call_s, alone))
+        _latest.set(SimulatedAdmission(at, breaker_of(ask.plan), slot, ask.call_s, degraded))
 
 
 def take() -> SimulatedAdmission | None:
@@ -38,5 +38,5 @@ class OwnGate(LocalGate):
     async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """As the port says."""
         answer = await super().admit(ask)
-        note(ask, answer, asyncio.get_running_loop().time(), alone=True)
+        note(ask, answer, asyncio.get_running_loop().time(), degraded=True)
         return answer

@@ -50,30 +50,30 @@ class ReplaysCommits(WatchedJobs):
     """What was committed and not answered is sent again as a new transaction."""
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        asked = list(jobs)
+        new_jobs = list(jobs)
         try:
-            return await super().enqueue(asked)
+            return await super().enqueue(new_jobs)
         except DependencyUnavailableError:
-            again = [replace(job, job_id=self.database.ids.uuid7()) for job in asked]
+            again = [replace(job, job_id=self.database.ids.uuid7()) for job in new_jobs]
             return [insert(self.database, job) for job in again]
 
 
 class FirstComeFirstServed(WatchedJobs):
     """The longest due first, whoever's it is."""
 
-    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+    async def claim(self, claim_filter: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
         await self.link.arrive("claim")
         self._hand_back_lost()
-        taken = self._due(wanted)[:demand] if self.database.is_open(session_id) else []
-        for row in taken:
+        claimed_rows = self._due(claim_filter)[:demand] if self.database.is_open(session_id) else []
+        for row in claimed_rows:
             row.started_at = self.database.now
-        jobs = [self._claimed(row, session_id) for row in taken]
+        jobs = [self._claimed(row, session_id) for row in claimed_rows]
         await self._answer_claim("claim", jobs)
         return jobs
 
-    def _due(self, wanted: ClaimFilter) -> list[JobRow]:
+    def _due(self, claim_filter: ClaimFilter) -> list[JobRow]:
         lanes = settle(self.database).items()
-        due = [row for lane, rows in lanes for row in rows if is_wanted(lane, wanted)]
+        due = [row for lane, rows in lanes for row in rows if is_wanted(lane, claim_filter)]
         return sorted(due, key=lambda row: (row.run_at, row.job_id))
 
 
@@ -140,9 +140,14 @@ def cut_off_as(answer: asked.Outcome) -> Callable[[], Parts]:
     def alter(program: Any) -> None:
         decide = program.executor._decide
 
-        def decided(job: Job, handler: Handler | None, said: asked.Outcome, ran_s: float) -> Outcome:
-            timed_out = isinstance(said, asked.Retry) and said.failure.timed_out_after_s is not None
-            outcome: Outcome = decide(job, handler, answer if timed_out else said, ran_s)
+        def decided(
+            job: Job, handler: Handler | None, decided_outcome: asked.Outcome, ran_s: float
+        ) -> Outcome:
+            timed_out = (
+                isinstance(decided_outcome, asked.Retry)
+                and decided_outcome.failure.timed_out_after_s is not None
+            )
+            outcome: Outcome = decide(job, handler, answer if timed_out else decided_outcome, ran_s)
             return outcome
 
         program.executor._decide = decided
@@ -158,8 +163,8 @@ class LockByTime(MemoryCredentialStore):
 
     @statement
     def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
-        held, now = self._held(connection_id, attempt_id), self.database.now
-        return None if held is None else SentMark(now, now)
+        attempt, now = self._held(connection_id, attempt_id), self.database.now
+        return None if attempt is None else SentMark(now, now)
 
 
 class SavesWhateverStands(MemoryCredentialStore):
@@ -208,7 +213,7 @@ def with_tokens_of_no_tenant(program: Any) -> None:
     ask, cache = program.reader.cached, program.reader._cache
 
     def cached(key: ConnectionKey) -> PublicToken | None:
-        tokens = (ask(known) for known in [*cache])
+        tokens = (ask(session) for session in [*cache])
         return next((token for token in tokens if token is not None), None)
 
     program.reader.cached = cached

@@ -44,9 +44,9 @@ class EverybodyProbes(SharedGate):
         rule = ask.plan.breaker
         if rule is not None:
             key = (ask.plan.domain, rule.key)
-            known = self._breakers.get(key)
-            if known is not None and known.mode is Mode.HALF_OPEN:
-                self._breakers[key] = replace(known, mode=Mode.OPEN, until_us=now_us)
+            breaker = self._breakers.get(key)
+            if breaker is not None and breaker.mode is Mode.HALF_OPEN:
+                self._breakers[key] = replace(breaker, mode=Mode.OPEN, until_us=now_us)
         return super()._decide_breaker(ask, now_us)
 
 
@@ -119,14 +119,14 @@ def by_local_clock(kind: type[LocalGate]) -> Callable[[], Parts]:
     """A store that asks each process for the time."""
 
     def parts() -> Parts:
-        made: list[ClockOfWhoAsks] = []
+        clocks: list[ClockOfWhoAsks] = []
 
         def redis(now_us: Callable[[], int], draw: Random, watch: Watch) -> SimRedis:
-            made.append(type(kind.__name__, (ClockOfWhoAsks,), {"kind": kind})(now_us, draw, watch))
-            return made[-1]
+            clocks.append(type(kind.__name__, (ClockOfWhoAsks,), {"kind": kind})(now_us, draw, watch))
+            return clocks[-1]
 
         def alter(program: Any) -> None:
-            made[-1].programs[program.name] = program
+            clocks[-1].programs[program.name] = program
 
         return Parts(redis=redis, alter=alter)
 

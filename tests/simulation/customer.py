@@ -143,8 +143,8 @@ class Customer:
             await asyncio.sleep(self._draw.uniform(*LOOK_S))
             which = self._draw.random()
             with suppress(DependencyUnavailableError):
-                found = await self._dead_letters.find(DeadLetterFilter(status="pending_review"), limit=100)
-                if found:
-                    entry = found[int(which * len(found))]
+                letters = await self._dead_letters.find(DeadLetterFilter(status="pending_review"), limit=100)
+                if letters:
+                    entry = letters[int(which * len(letters))]
                     if await self._dead_letters.redrive(entry.dead_letter_id, replay_of(entry, self._ids)):
                         self._world.watch.tell(Redriven(entry.dead_letter_id))

@@ -23,7 +23,7 @@ from tests.simulation.issuer import Leave, SimIssuer
 from tests.simulation.providers import RULES
 from tests.simulation.spells import Spells
 from tests.simulation.stores import WORK
-from tests.simulation.watch import Broken, CalledOff, Enqueued, Struck, Told, Watch
+from tests.simulation.watch import Broken, CalledOff, Enqueued, Entry, Struck, Watch
 
 ON_DISK_S = 0.2
 """Between the moment that an answer leaves the issuer and that at which it is in the journal, at most."""
@@ -45,10 +45,10 @@ DEADLINE_S = 15.0
 
 def work_left(database: MemoryDatabase) -> Iterator[str]:
     """Pieces of work that are not done. Only a call whose grant is gone may wait: for the customer."""
-    gone = {row.key.tenant for row in database.tokens.credentials.values() if not row.usable}
+    lost_tenants = {row.key.tenant for row in database.tokens.credentials.values() if not row.usable}
     for row in database.jobs.values():
         awaits_customer = (
-            row.state is JobState.AVAILABLE and row.provider is not None and row.tenant_id in gone
+            row.state is JobState.AVAILABLE and row.provider is not None and row.tenant_id in lost_tenants
         )
         if WORK in row.args and row.state in (JobState.AVAILABLE, JobState.RUNNING) and not awaits_customer:
             yield f"work {row.args[WORK]} ({row.kind}) of {row.tenant_id} is {row.state.value}"
@@ -69,9 +69,9 @@ def jobs_due(database: MemoryDatabase) -> Iterator[str]:
             yield f"a job {row.kind} of {row.tenant_id} is {row.state.value}, {late_s:.0f} s after its time"
 
 
-def asked_left(database: MemoryDatabase, asked: Collection[UUID]) -> Iterator[str]:
+def asked_left(database: MemoryDatabase, job_ids: Collection[UUID]) -> Iterator[str]:
     """Of the jobs that were *asked* for after the mending, those that are not done."""
-    for job_id in asked:
+    for job_id in job_ids:
         row = database.jobs[job_id]
         if row.state is not JobState.COMPLETED:
             yield f"a job {row.kind} of {row.tenant_id}, ordered after the mending, is {row.state.value}"
@@ -111,12 +111,12 @@ def lost_job(watch: Watch, database: MemoryDatabase) -> Broken | None:
     """
     letters = database.dead_letters.values()
     buried = {job_id for letter in letters for job_id in (letter.job_id, letter.lineage_id)}  # of its replays
-    for told in watch.told:
-        if isinstance(told.seen, Enqueued):
-            why = _lost(database.jobs.get(told.seen.job_id), buried, told.seen)
+    for entry in watch.told:
+        if isinstance(entry.seen, Enqueued):
+            why = _lost(database.jobs.get(entry.seen.job_id), buried, entry.seen)
             if why is not None:
-                return Broken("I1", told.at, why)
-    called_off = {told.seen.job_id for told in watch.told if isinstance(told.seen, CalledOff)}
+                return Broken("I1", entry.at, why)
+    called_off = {entry.seen.job_id for entry in watch.told if isinstance(entry.seen, CalledOff)}
     for row in database.jobs.values():  # replays, and what was stored unanswered, among them
         if WORK in row.args and row.state is JobState.CANCELLED and row.job_id not in called_off:
             why = f"work {row.args[WORK]} of {row.tenant_id} is cancelled, and nobody called it off"
@@ -154,7 +154,9 @@ def burnt_grant(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Br
     where the provider does not repeat itself. One that came to light late, as its process had stood still,
     was not lost.
     """
-    kept = {row.key.tenant for row in database.tokens.credentials.values() if _holds_live(row, issuer)}
+    live_tenants = {
+        row.key.tenant for row in database.tokens.credentials.values() if _holds_live(row, issuer)
+    }
     ledger = issuer.ledger()
     verdict = judge(ledger)
     for count in verdict.violations:
@@ -164,7 +166,7 @@ def burnt_grant(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Br
     if beside:
         return Broken("I6", watch.now(), f"{beside} refreshes were sent beside others of their grant")
     for burn in verdict.burns:
-        if burn.connection not in kept and not _is_excused(burn, ledger, issuer, watch.told):
+        if burn.connection not in live_tenants and not _is_excused(burn, ledger, issuer, watch.told):
             why = (
                 f"generation {burn.generation} of {burn.connection} ({burn.provider}) is burnt: {burn.cause}"
             )
@@ -174,42 +176,42 @@ def burnt_grant(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Br
 
 def _overlaps(ledger: Ledger) -> Iterator[tuple[Post, Post]]:
     """Each two presentations of a token of which one arrived while the other was in the issuer's hands."""
-    for one, other in combinations(posts_of(ledger), 2):
-        of = one.provider, one.connection, one.generation
-        same = one.generation is not None and of == (other.provider, other.connection, other.generation)
-        if same and (one.seq_answered is None or other.seq_arrived < one.seq_answered):
-            yield one, other
+    for first, other in combinations(posts_of(ledger), 2):
+        of = first.provider, first.connection, first.generation
+        same = first.generation is not None and of == (other.provider, other.connection, other.generation)
+        if same and (first.seq_answered is None or other.seq_arrived < first.seq_answered):
+            yield first, other
 
 
-def _is_taken_over(one: Post, other: Post, issuer: SimIssuer, told: list[Told]) -> bool:
+def _is_taken_over(own_post: Post, other: Post, issuer: SimIssuer, journal: list[Entry]) -> bool:
     """Whether who asked first died or stood still before he was answered: his place was another's by then."""
-    first = min(one, other, key=lambda post: issuer.asked[post.request])
+    first = min(own_post, other, key=lambda post: issuer.asked[post.request])
     until = math.inf if first.t_answered is None else first.t_answered
     return _struck(
-        issuer.senders[first.request], ("kill", "freeze"), issuer.asked[first.request], until, told
+        issuer.senders[first.request], ("kill", "freeze"), issuer.asked[first.request], until, journal
     )
 
 
-def _struck(process: str, faults: Collection[str], since: float, until: float, told: list[Told]) -> bool:
+def _struck(process: str, faults: Collection[str], since: float, until: float, journal: list[Entry]) -> bool:
     """Whether one of *faults* met *process*, or all, between the two."""
     spells = Spells(*faults)
-    for each in told:
-        spells.see(each)
+    for entry in journal:
+        spells.see(entry)
     return bool(spells.of(process, since, until))
 
 
-def _is_excused(burn: Burn, ledger: Ledger, issuer: SimIssuer, told: list[Told]) -> bool:
+def _is_excused(burn: Burn, ledger: Ledger, issuer: SimIssuer, journal: list[Entry]) -> bool:
     if burn.cause == "superseded":
         crossed = _have_crossed(burn.connection, burn.generation, ledger, issuer)
-        return crossed or _by_a_late_loss(burn.connection, burn.generation, issuer, told)
+        return crossed or _by_a_late_loss(burn.connection, burn.generation, issuer, journal)
     if burn.cause != "lost_answer" or burn.rotation is None:
         return False
-    if _is_late_loss(burn.connection, burn.generation, issuer, told):
+    if _is_late_loss(burn.connection, burn.generation, issuer, journal):
         return True
     if RULES[burn.provider].policy.forgives:
         return False
     posts = [post for post in posts_of(ledger) if _is_of(post, burn)]
-    return all(_lost_for_good(post, issuer, told) for post in posts if post.rotated)
+    return all(_lost_for_good(post, issuer, journal) for post in posts if post.rotated)
 
 
 def _is_of(post: Post, burn: Burn) -> bool:
@@ -217,7 +219,7 @@ def _is_of(post: Post, burn: Burn) -> bool:
     return of == (burn.provider, burn.connection, burn.generation)
 
 
-def _is_late_loss(connection: str | None, spent: int | None, issuer: SimIssuer, told: list[Told]) -> bool:
+def _is_late_loss(connection: str | None, spent: int | None, issuer: SimIssuer, journal: list[Entry]) -> bool:
     """Whether the newest answer to a token was for one who left late and never had it, after another had his.
 
     What that other stored is good for nothing then, and nobody is left who knows.
@@ -228,19 +230,19 @@ def _is_late_loss(connection: str | None, spent: int | None, issuer: SimIssuer, 
         if (post.connection, post.generation) == (connection, spent) and post.rotated
     ]
     last, answered = rotated[-1], any(post.tokens for post in rotated[:-1])
-    return answered and last.request in issuer.late and _lost_for_good(last, issuer, told)
+    return answered and last.request in issuer.late and _lost_for_good(last, issuer, journal)
 
 
 def _by_a_late_loss(
-    connection: str | None, generation: int | None, issuer: SimIssuer, told: list[Told]
+    connection: str | None, generation: int | None, issuer: SimIssuer, journal: list[Entry]
 ) -> bool:
     """Whether that took the life of *generation*."""
     posts = [post for post in posts_of(issuer.ledger()) if post.connection == connection and post.rotated]
     spent = {post.generation for post in posts if post.successor == generation}
-    return any(_is_late_loss(connection, each, issuer, told) for each in spent)
+    return any(_is_late_loss(connection, generation, issuer, journal) for generation in spent)
 
 
-def _lost_for_good(post: Post, issuer: SimIssuer, told: list[Told]) -> bool:
+def _lost_for_good(post: Post, issuer: SimIssuer, journal: list[Entry]) -> bool:
     """Whether its answer never was on any disk of ours."""
     how = issuer.ends.get(post.request)
     if how == "gave_up" and issuer.deadlines[post.request] < DEADLINE_S:
@@ -248,17 +250,17 @@ def _lost_for_good(post: Post, issuer: SimIssuer, told: list[Told]) -> bool:
     if how != "answered":
         return how is None or how in UNAVOIDABLE
     assert post.t_answered is not None
-    return _died_at(issuer.senders[post.request], post.t_answered, told)
+    return _died_at(issuer.senders[post.request], post.t_answered, journal)
 
 
-def _died_at(process: str, at: float, told: list[Told]) -> bool:
+def _died_at(process: str, at: float, journal: list[Entry]) -> bool:
     """Whether it was killed before it can have written down what came at *at*: a freeze gives it no time."""
     until = at + ON_DISK_S
-    for each in told:
-        if each.process == process and isinstance(each.seen, Struck) and each.at <= until:
-            if each.seen.fault == "freeze":
-                until = max(until, each.seen.until + ON_DISK_S)
-            elif each.seen.fault == "kill" and each.at >= at:
+    for entry in journal:
+        if entry.process == process and isinstance(entry.seen, Struck) and entry.at <= until:
+            if entry.seen.fault == "freeze":
+                until = max(until, entry.seen.until + ON_DISK_S)
+            elif entry.seen.fault == "kill" and entry.at >= at:
                 return True
     return False
 
@@ -281,13 +283,17 @@ def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broke
     return None
 
 
-def _may_be_the_other(row: CredentialRow, issuer: SimIssuer, told: list[Told]) -> bool:
+def _may_be_the_other(row: CredentialRow, issuer: SimIssuer, journal: list[Entry]) -> bool:
     """Whether what is stored came of one of two sends of which nobody knows the later."""
-    found = [issuer.families.find(text) for text in _stored(row)]
-    numbers = [one.number for one in found if one is not None and one.state == "superseded"]
+    generations = [issuer.families.find(text) for text in _stored(row)]
+    numbers = [
+        generation.number
+        for generation in generations
+        if generation is not None and generation.state == "superseded"
+    ]
     of, ledger = row.key.tenant, issuer.ledger()
     return any(
-        _have_crossed(of, number, ledger, issuer) or _by_a_late_loss(of, number, issuer, told)
+        _have_crossed(of, number, ledger, issuer) or _by_a_late_loss(of, number, issuer, journal)
         for number in numbers
     )
 
@@ -301,18 +307,18 @@ def _have_crossed(connection: str | None, generation: int | None, ledger: Ledger
     """
     posts = [post for post in posts_of(ledger) if post.connection == connection and post.rotated]
     ours = [post for post in posts if post.successor == generation]
-    for one, other in product(ours, posts):
-        same = one.generation == other.generation and one is not other
-        if same and issuer.late & {one.request, other.request}:
-            assert one.t_answered is not None
+    for own_post, other in product(ours, posts):
+        same = own_post.generation == other.generation and own_post is not other
+        if same and issuer.late & {own_post.request, other.request}:
+            assert own_post.t_answered is not None
             assert other.t_answered is not None
-            since = issuer.since[one.request], issuer.since[other.request]
-            if since[0] < other.t_answered and since[1] < one.t_answered:
+            since = issuer.since[own_post.request], issuer.since[other.request]
+            if since[0] < other.t_answered and since[1] < own_post.t_answered:
                 return True
     return False
 
 
-def _may_be_spent(row: CredentialRow, at: float, issuer: SimIssuer, told: list[Told]) -> bool:
+def _may_be_spent(row: CredentialRow, at: float, issuer: SimIssuer, journal: list[Entry]) -> bool:
     """Whether nobody could know, as a grant was given up at *at*, what had become of its newest token.
 
     Its sender knows once an answer has come, or where nothing left, and the database soon after, unless he
@@ -321,15 +327,15 @@ def _may_be_spent(row: CredentialRow, at: float, issuer: SimIssuer, told: list[T
     family = issuer.families.family(row.key.provider, row.key.tenant)
     assert family is not None
     leaves = issuer.leaves.get(family.current.text, [])
-    return any(_is_open(leave, at, told) for leave in leaves if leave.at <= at)
+    return any(_is_open(leave, at, journal) for leave in leaves if leave.at <= at)
 
 
-def _is_open(leave: Leave, at: float, told: list[Told]) -> bool:
+def _is_open(leave: Leave, at: float, journal: list[Entry]) -> bool:
     """Whether the database may not have known at *at* that nothing was done with what was to be sent."""
     if leave.done_at is None:
         return True
     until = leave.done_at + RELEASED_S
-    return at <= until or _struck(leave.process, KEEP_FROM_TELLING, leave.at, until, told)
+    return at <= until or _struck(leave.process, KEEP_FROM_TELLING, leave.at, until, journal)
 
 
 def _holds_live(row: CredentialRow, issuer: SimIssuer) -> bool:

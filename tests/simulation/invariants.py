@@ -21,13 +21,13 @@ from tests.simulation.watch import (
     Claimed,
     Closed,
     DeclaredLost,
+    Entry,
     Freed,
     Invariant,
     Opened,
     Ran,
     Read,
     Returned,
-    Told,
 )
 
 MAX_CRASHES = 3
@@ -38,17 +38,17 @@ RETRIES = {"transient_network": 5, "transient_rate_limit": 10, "transient_server
 """How often a job is put off for failures of a category, each counted by itself; all others are final."""
 GAP = 0.5
 """The part of a lease without the database after which nobody's silence before it counts (R2)."""
-ALONE = ("sim.work", "sim.flood", "sim.slow", "sim.killer", "sim.poison", "sim.burst")
+RUN_ALONE = ("sim.work", "sim.flood", "sim.slow", "sim.killer", "sim.poison", "sim.burst")
 """Kinds that no refusal of anybody fails: their timeout does, which counts as the network's, or the one that
 always raises, whose errors are those of a handler."""
 CALLED = ("transient_network", "transient_rate_limit", "transient_server")
 MEETS = {
-    **dict.fromkeys(ALONE, ("transient_network",)),
+    **dict.fromkeys(RUN_ALONE, ("transient_network",)),
     "sim.poison": ("handler_error",),
     "sim.call": CALLED,
 }
 """By which categories each kind of work may fail and be run again."""
-RUNS = {kind: min(MOST_RUNS, 1 + sum(RETRIES[each] for each in met)) for kind, met in MEETS.items()}
+RUNS = {kind: min(MOST_RUNS, 1 + sum(RETRIES[fault] for fault in faults)) for kind, faults in MEETS.items()}
 """So often each kind may be run."""
 
 
@@ -65,8 +65,8 @@ class NewestLease:
         self._ran: set[int] = set()
         self._called_off: set[UUID] = set()
 
-    def see(self, told: Told) -> str | None:
-        match told.seen:
+    def see(self, entry: Entry) -> str | None:
+        match entry.seen:
             case Claimed(job_id=job_id, lease_id=lease_id):
                 self._held[job_id] = lease_id
                 if job_id in self._called_off:
@@ -95,8 +95,8 @@ class DoneOnce:
         self._done: set[int] = set()
         self._returned: set[int] = set()
 
-    def see(self, told: Told) -> str | None:
-        match told.seen:
+    def see(self, entry: Entry) -> str | None:
+        match entry.seen:
             case Returned(lease_id=lease_id):
                 self._returned.add(lease_id)
             case Accepted(outcome="completed", lease_id=lease_id, work=int() as work):
@@ -124,8 +124,8 @@ class Attempts:
         self._ran: set[int | None] = set()
         self._freed: set[int | None] = set()
 
-    def see(self, told: Told) -> str | None:
-        match told.seen:
+    def see(self, entry: Entry) -> str | None:
+        match entry.seen:
             case Ran(lease_id=lease_id) if lease_id in self._freed:
                 return None  # it stood still, and begins what was given back meanwhile
             case Ran(job_id=job_id, lease_id=lease_id, kind=kind):
@@ -136,7 +136,7 @@ class Attempts:
             case Accepted(job_id=job_id, lease_id=lease_id, outcome=outcome):
                 self._crashes.pop(job_id, None)
                 self._hand_back(job_id, lease_id if outcome == "handed_back" else None)
-                return self._put_off(told.seen)
+                return self._put_off(entry.seen)
             case Freed(job_id=job_id, lease_id=lease_id, crash=crash):
                 self._freed.add(lease_id)
                 self._hand_back(job_id, lease_id)
@@ -166,10 +166,10 @@ class OwnData:
 
     name = "I9"
 
-    def see(self, told: Told) -> str | None:
-        match told.seen:
-            case Read(asked=asked, told=tag) if asked != tag:
-                return f"data of {tag!r} was read for {asked!r}"
+    def see(self, entry: Entry) -> str | None:
+        match entry.seen:
+            case Read(asked=requested, told=tag) if requested != tag:
+                return f"data of {tag!r} was read for {requested!r}"
         return None
 
 
@@ -190,20 +190,20 @@ class DeclaredDead:
         self._lives_in: dict[str, UUID] = {}
         self._silent: set[UUID] = set()
 
-    def see(self, told: Told) -> str | None:
-        self._strikes.see(told)
-        self._outages.see(told)
-        match told.seen:
+    def see(self, entry: Entry) -> str | None:
+        self._strikes.see(entry)
+        self._outages.see(entry)
+        match entry.seen:
             case Opened(session_id=session_id, lease_s=lease_s):
-                self._leases[session_id] = told.process, lease_s
-                self._beats[session_id] = told.at
+                self._leases[session_id] = entry.process, lease_s
+                self._beats[session_id] = entry.at
                 self._silent.add(session_id)
             case Beat(session_id=session_id):
-                self._beats[session_id] = told.at
-                self._lives_in[told.process] = session_id
+                self._beats[session_id] = entry.at
+                self._lives_in[entry.process] = session_id
                 self._silent.discard(session_id)
             case DeclaredLost(session_id=session_id, proven=proven) if session_id in self._leases:
-                return self._judge(session_id, told.at, proven=proven)
+                return self._judge(session_id, entry.at, proven=proven)
         return None
 
     def _judge(self, session_id: UUID, at: float, *, proven: bool) -> str | None:
@@ -235,16 +235,16 @@ class OwnWork:
         self._gone: set[UUID] = set()
         self._claims: dict[int, tuple[UUID, str]] = {}
 
-    def see(self, told: Told) -> str | None:
-        match told.seen:
+    def see(self, entry: Entry) -> str | None:
+        match entry.seen:
             case Closed(session_id=session_id) | DeclaredLost(session_id=session_id):
                 self._gone.add(session_id)
             case Claimed(lease_id=lease_id, session_id=session_id):
-                self._claims[lease_id] = session_id, told.process
+                self._claims[lease_id] = session_id, entry.process
             case Freed(lease_id=int() as lease_id) if lease_id in self._claims:
                 session_id, holder = self._claims.pop(lease_id)
-                if session_id not in self._gone and holder != told.process:
-                    return f"lease {lease_id} was taken from {holder}, who lives, by {told.process}"
+                if session_id not in self._gone and holder != entry.process:
+                    return f"lease {lease_id} was taken from {holder}, who lives, by {entry.process}"
         return None
 
 
@@ -263,14 +263,14 @@ class NobodyStarves:
         self._claims: list[tuple[float, str]] = []
         self._known: set[UUID] = set()
 
-    def see(self, told: Told) -> str | None:
-        if not isinstance(told.seen, Claimed) or told.seen.kind not in self._kinds:
+    def see(self, entry: Entry) -> str | None:
+        if not isinstance(entry.seen, Claimed) or entry.seen.kind not in self._kinds:
             return None
-        claimed, again = told.seen, told.seen.job_id in self._known
+        claimed, again = entry.seen, entry.seen.job_id in self._known
         self._known.add(claimed.job_id)
-        due = told.at - claimed.waited_s
+        due = entry.at - claimed.waited_s
         ahead = sum(at > due and tenant != claimed.tenant for at, tenant in self._claims)
-        self._claims.append((told.at, claimed.tenant))
+        self._claims.append((entry.at, claimed.tenant))
         if again or ahead <= self._bound:
             return None
         return f"a job of {claimed.tenant} waited {claimed.waited_s:.1f} s while {ahead} of others were begun"

@@ -83,10 +83,10 @@ class _Lines:
         self._now = now
         self.entries: list[LedgerEntry] = []
 
-    def write(self, ev: str, **told: object) -> None:
+    def write(self, ev: str, **fields: object) -> None:
         """Add one; what is None is left out."""
-        known = {name: value for name, value in told.items() if value is not None}
-        self.entries.append(LedgerEntry(1, self._now(), len(self.entries) + 1, ev, known))
+        fields_set = {name: value for name, value in fields.items() if value is not None}
+        self.entries.append(LedgerEntry(1, self._now(), len(self.entries) + 1, ev, fields_set))
 
 
 class SimIssuer:
@@ -146,11 +146,11 @@ class SimIssuer:
 
     # ---- a request -----------------------------------------------------------------------------
 
-    def chance(self, manner: str, part: float = 1.0) -> bool:
+    def chance(self, behaviour: str, part: float = 1.0) -> bool:
         """Whether it treats a request so; *part* of the share of *manner*."""
-        share = getattr(self.manner, manner) * part
+        share = getattr(self.manner, behaviour) * part
         if share > 0 and self._draw.random() < share:
-            self.strikes[f"issuer_{manner}"] += 1
+            self.strikes[f"issuer_{behaviour}"] += 1
             return True
         return False
 
@@ -164,11 +164,11 @@ class SimIssuer:
         process: str,
         since: float | None = None,
         late_s: float = 0.0,
-        asked: float | None = None,
+        requested_at: float | None = None,
     ) -> WireResponse[HttpResponse]:
         """One request is here; what becomes of it is decided now."""
         visit = self._visit(call)
-        self.asked[visit.number] = self._now() if asked is None else asked
+        self.asked[visit.number] = self._now() if requested_at is None else requested_at
         self.since[visit.number] = self._now() if since is None else since
         if late_s:
             self.late.add(visit.number)
@@ -238,7 +238,7 @@ class IssuerRoad:
     ) -> HttpResponse | NoResponse:
         """Connect, ask for leave, send once."""
         loop, issuer = asyncio.get_running_loop(), self._issuer
-        began = loop.time()
+        start_at = loop.time()
         if issuer.chance("down"):
             await asyncio.sleep(issuer.up_to(call.deadline_s))
             return NoResponse(sent=False, kind="connect", why="nobody answers there")
@@ -248,7 +248,7 @@ class IssuerRoad:
         leave = Leave(self._process.name, loop.time())
         issuer.leaves.setdefault("" if token is None else token.reveal(), []).append(leave)
         try:
-            answer = await self._leave(call, before_sent, began, leave.at)
+            answer = await self._leave(call, before_sent, start_at, leave.at)
         except (Exception, asyncio.CancelledError):
             leave.done_at = loop.time()
             raise
@@ -257,38 +257,42 @@ class IssuerRoad:
         return answer
 
     async def _leave(
-        self, call: TokenCall, before_sent: Callable[[], Awaitable[None]], began: float, asked: float
+        self,
+        call: TokenCall,
+        before_sent: Callable[[], Awaitable[None]],
+        started_at: float,
+        requested_at: float,
     ) -> HttpResponse | NoResponse:
         loop, issuer = asyncio.get_running_loop(), self._issuer
         await before_sent()
         let_go = loop.time()
-        if let_go - began >= call.deadline_s:  # it stood still after the mark
+        if let_go - started_at >= call.deadline_s:  # it stood still after the mark
             return NoResponse(sent=False, kind="timeout", why="no time was left to send")
         faultpoint("token.before_write")
         await asyncio.sleep(0)  # who was stopped there goes on from here
-        left = loop.time()
-        late_s, since, name = left - let_go, asked + left - let_go, self._process.name
+        sent_at = loop.time()
+        late_s, since, name = sent_at - let_go, requested_at + sent_at - let_go, self._process.name
         on_its_way_s = issuer.up_to(issuer.manner.late_s) if issuer.chance("late") else 0.0
-        came = await self._wire.ask(
-            lambda: issuer.arrive(call, name, since, late_s, asked), call.deadline_s, on_its_way_s
+        response = await self._wire.ask(
+            lambda: issuer.arrive(call, name, since, late_s, requested_at), call.deadline_s, on_its_way_s
         )
-        if isinstance(came, HttpResponse):
-            return replace(came, late_s=late_s)
-        return NoResponse(sent=True, kind=came, why="the answer did not come")
+        if isinstance(response, HttpResponse):
+            return replace(response, late_s=late_s)
+        return NoResponse(sent=True, kind=response, why="the answer did not come")
 
 
 def _token(granted: RefreshGranted) -> dict[str, object]:
-    told: dict[str, object] = {
+    body: dict[str, object] = {
         "access_token": granted.access.text,
         "token_type": "Bearer",
         "expires_in": int(granted.access.life_s),
         "account_id": granted.family.account_id,
     }
     if granted.successor is not None:
-        told["refresh_token"] = granted.successor.text
-    return told
+        body["refresh_token"] = granted.successor.text
+    return body
 
 
-def _answer(status: int, told: dict[str, object], more: dict[str, list[str]] | None = None) -> HttpResponse:
+def _answer(status: int, body: dict[str, object], more: dict[str, list[str]] | None = None) -> HttpResponse:
     headers: dict[str, Any] = JSON | (more or {})
-    return HttpResponse(status, headers, json.dumps(told).encode(), WORK_S)
+    return HttpResponse(status, headers, json.dumps(body).encode(), WORK_S)

@@ -10,16 +10,16 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tests.faults.__main__ import is_kept
-from tests.simulation.ablations import Found
+from tests.simulation.ablations import AblationFinding
 from tools import promises, results
 
-WHOLE = 200
+COMPLETE_RUN = 200
 """Seeds of a run that is published, at least."""
 
 
 def seeds(run: Sequence[int], *, broken: int, steps: int, seconds: float) -> None:
     """A run of healthy seeds."""
-    if len(run) >= WHOLE:
+    if len(run) >= COMPLETE_RUN:
         most = {} if broken else {"3/n": 3 / len(run)}
         figures = {"from": run[0], "steps": steps, "broken": broken, **most}
         _keep("seeds", len(run), figures, seconds, holds=broken == 0)
@@ -31,23 +31,23 @@ def same(seeds: Sequence[int], *, interpreters: int, differ: int, seconds: float
     _keep("same", len(seeds), figures, seconds, holds=differ == 0)
 
 
-def ablations(found: Mapping[str, Found | None], count: int, *, seconds: float) -> None:
+def ablations(findings: Mapping[str, AblationFinding | None], count: int, *, seconds: float) -> None:
     """What found each safeguard that is missing, within *count* seeds."""
     caught = [
-        {"lacks": name, "seed": each.seed, "breaks": each.broken.invariant, "why": each.broken.why}
-        for name, each in found.items()
-        if each is not None
+        {"lacks": name, "seed": finding.seed, "breaks": finding.broken.invariant, "why": finding.broken.why}
+        for name, finding in findings.items()
+        if finding is not None
     ]
-    if count >= WHOLE:
+    if count >= COMPLETE_RUN:
         figures = {"seeds": count, "caught": len(caught), "found": caught}
-        _keep("ablations", len(found), figures, seconds, holds=len(caught) == len(found))
+        _keep("ablations", len(findings), figures, seconds, holds=len(caught) == len(findings))
 
 
 def _keep(test: str, n: int, figures: Mapping[str, object], seconds: float, *, holds: bool) -> None:
     if not (folder := os.environ.get("FAIRLEAD_RESULTS")):
         return
-    told = {"verdict": "holds" if holds else "broken", "seconds": round(seconds, 1)}
-    line = {"id": "simulation", "test": test, "size": "full", "n": n, **figures, **told}
+    record = {"verdict": "holds" if holds else "broken", "seconds": round(seconds, 1)}
+    line = {"id": "simulation", "test": test, "size": "full", "n": n, **figures, **record}
     results.keep({**line, **results.circumstances()})
     if is_kept(folder):
         promises.main()

@@ -17,11 +17,11 @@ from tests.simulation.watch import (
     Arrived,
     BreakerClosed,
     BreakerOpened,
+    Entry,
     Kept,
     Left,
     SimulatedAdmission,
     Struck,
-    Told,
 )
 
 LEASE_S = 30.0
@@ -36,7 +36,7 @@ MOST_SHARE = 1 / 2
 """Of a limit: what one process may keep to who knows of another."""
 AT_ONCE_S = 0.1
 """Within it whoever goes on has ended what he may not go on with, and what he had sent has arrived."""
-ALONE = ("redis_away", "redis_stall", "redis_lost")
+DEGRADED_FAULTS = ("redis_away", "redis_stall", "redis_lost")
 """Faults that leave a process alone with its share of the limits."""
 FORGET = ("redis_loss", "redis_old")
 """Those by which Redis forgets what it knew."""
@@ -58,21 +58,21 @@ class CallsAtOnce:
 
     def __init__(self) -> None:
         self._frozen = Spells("freeze")
-        self._alone = Spells(*ALONE)
-        self._calls: dict[int, Told] = {}
+        self._alone = Spells(*DEGRADED_FAULTS)
+        self._calls: dict[int, Entry] = {}
         self._leases: dict[int, float] = {}
 
-    def see(self, told: Told) -> str | None:
-        self._frozen.see(told)
-        self._alone.see(told)
-        match told.seen:
+    def see(self, entry: Entry) -> str | None:
+        self._frozen.see(entry)
+        self._alone.see(entry)
+        match entry.seen:
             case Kept(slot=slot):
-                self._leases[slot] = told.at + LEASE_S
+                self._leases[slot] = entry.at + LEASE_S
             case Left(number=number, how=how) if how != "died":  # what the dead asked for is worked on
                 self._calls.pop(number, None)
             case Arrived(number=number):
-                self._calls[number] = told
-                return self._judge(told.seen, told.at)
+                self._calls[number] = entry
+                return self._judge(entry.seen, entry.at)
         return None
 
     def _judge(self, arrived: Arrived, at: float) -> str | None:
@@ -87,23 +87,23 @@ class CallsAtOnce:
             return None
         return f"{len(here)} calls of {arrived.account} in flight, {slots} may be"
 
-    def _lost_its_lease(self, told: Told, at: float) -> bool:
+    def _lost_its_lease(self, entry: Entry, at: float) -> bool:
         """Whether the lease of a call ended while its process stood still, which it does, or did just now."""
-        assert isinstance(told.seen, Arrived)
-        way = told.seen.admission
-        if way is None or way.slot is None:
+        assert isinstance(entry.seen, Arrived)
+        admission = entry.seen.admission
+        if admission is None or admission.slot is None:
             return False
-        end = max(way.at + LEASE_S, self._leases.get(way.slot, 0.0))
-        still = self._frozen.of(told.process, end, end)
+        end = max(admission.at + LEASE_S, self._leases.get(admission.slot, 0.0))
+        still = self._frozen.of(entry.process, end, end)
         return end <= at and any(spell.ended + AT_ONCE_S >= at for spell in still)
 
-    def _has_not_looked(self, told: Told) -> bool:
+    def _has_not_looked(self, entry: Entry) -> bool:
         """Whether a call was let in by its process alone, which had stood still just then."""
-        assert isinstance(told.seen, Arrived)
-        way = told.seen.admission
-        if way is None or not way.alone:
+        assert isinstance(entry.seen, Arrived)
+        admission = entry.seen.admission
+        if admission is None or not admission.alone:
             return False
-        return bool(self._frozen.of(told.process, way.at - AFTERWARDS_S, way.at))
+        return bool(self._frozen.of(entry.process, admission.at - AFTERWARDS_S, admission.at))
 
 
 @dataclass(slots=True)
@@ -119,12 +119,12 @@ class _Bucket:
 
     def take(self, at: float, spare: float) -> float:
         """One call of *at*: how much is missing for it, or for one after it; 0: nothing."""
-        place = bisect_right(self.taken, at)
-        self.taken.insert(place, at)
-        self.spare.insert(place, spare)
-        self.levels.insert(place, 0.0)
+        index = bisect_right(self.taken, at)
+        self.taken.insert(index, at)
+        self.spare.insert(index, spare)
+        self.levels.insert(index, 0.0)
         missing = 0.0
-        for number in range(place, len(self.taken)):
+        for number in range(index, len(self.taken)):
             self.levels[number] = level = self._before(number) - 1.0
             missing = max(missing, -level - self.spare[number])
         return missing if missing > 1e-6 else 0.0
@@ -151,19 +151,19 @@ class CallsInAWindow:
         self._buckets: dict[tuple[str, str], _Bucket] = {}
         """Of an account, and of one process that has its share of it beside the others."""
         self._frozen = Spells("freeze")
-        self._alone = Spells(*ALONE)
+        self._alone = Spells(*DEGRADED_FAULTS)
 
-    def see(self, told: Told) -> str | None:
-        self._frozen.see(told)
-        self._alone.see(told)
-        if not isinstance(told.seen, Arrived):
+    def see(self, entry: Entry) -> str | None:
+        self._frozen.see(entry)
+        self._alone.see(entry)
+        if not isinstance(entry.seen, Arrived):
             return None
-        account, way, room = told.seen.account, told.seen.admission, _room(told.seen.account)
-        if way is None:
+        account, admission, room = entry.seen.account, entry.seen.admission, _room(entry.seen.account)
+        if admission is None:
             return f"a call of {account} was let in by nobody"
-        at = way.at if self._frozen.of(told.process, way.at, told.at) else told.at
-        share = self._beside(told.process, at) if way.alone else None
-        key = account, NOBODY if share is None else told.process
+        at = admission.at if self._frozen.of(entry.process, admission.at, entry.at) else entry.at
+        share = self._beside(entry.process, at) if admission.alone else None
+        key = account, NOBODY if share is None else entry.process
         if key not in self._buckets:
             most, per_s = room.burst + room.per_s * JITTER_S, room.per_s
             self._buckets[key] = _Bucket(most * (share or 1.0), per_s * (share or 1.0))
@@ -206,13 +206,13 @@ class OneProbe:
         self._windows: dict[str, list[_Window]] = defaultdict(list)
         self._deciding: dict[int, _Window] = {}
 
-    def see(self, told: Told) -> str | None:
-        match told.seen:
+    def see(self, entry: Entry) -> str | None:
+        match entry.seen:
             case BreakerOpened(breaker=breaker, for_s=for_s):
-                self._end(breaker, told.at)
-                self._windows[breaker].append(_Window(told.at, told.at + for_s))
+                self._end(breaker, entry.at)
+                self._windows[breaker].append(_Window(entry.at, entry.at + for_s))
             case BreakerClosed(breaker=breaker):
-                self._end(breaker, told.at)
+                self._end(breaker, entry.at)
             case Struck(fault=fault) if fault.startswith(FORGET):
                 self._windows.clear()
                 self._deciding.clear()
@@ -220,32 +220,32 @@ class OneProbe:
                 window = self._deciding.pop(number)
                 assert window.probe is not None
                 died_s = window.probe.decides_s if how == "died" else 0.0  # nobody told: its time must pass
-                window.free_at = max(told.at, window.probe.at + died_s)
-            case Arrived(admission=SimulatedAdmission(alone=False) as way, number=number):
-                return self._judge(way, number)
+                window.free_at = max(entry.at, window.probe.at + died_s)
+            case Arrived(admission=SimulatedAdmission(alone=False) as admission, number=number):
+                return self._judge(admission, number)
         return None
 
     def _end(self, breaker: str, at: float) -> None:
         for window in self._windows[breaker]:
             window.ended = min(window.ended, at)
 
-    def _judge(self, way: SimulatedAdmission, number: int) -> str | None:
-        for window in self._windows[way.breaker]:
-            if window.began < way.at < window.ended:
-                return self._judge_in(window, way, number)
+    def _judge(self, admission: SimulatedAdmission, number: int) -> str | None:
+        for window in self._windows[admission.breaker]:
+            if window.began < admission.at < window.ended:
+                return self._judge_in(window, admission, number)
         return None
 
-    def _judge_in(self, window: _Window, way: SimulatedAdmission, number: int) -> str | None:
-        if way.at < window.until - 1e-5:
-            return f"{way.breaker} is open, and let a call through"
-        before = window.probe
-        if before is not None and way.at < before.at:  # it was held up, and the other decides
-            over = way.at + way.decides_s <= before.at
-            return None if over else f"a second call decides about {way.breaker}"
-        if before is not None and way.at < min(window.free_at, before.at + before.decides_s):
-            return f"a second call decides about {way.breaker}"
+    def _judge_in(self, window: _Window, admission: SimulatedAdmission, number: int) -> str | None:
+        if admission.at < window.until - 1e-5:
+            return f"{admission.breaker} is open, and let a call through"
+        previous = window.probe
+        if previous is not None and admission.at < previous.at:  # it was held up, and the other decides
+            over = admission.at + admission.decides_s <= previous.at
+            return None if over else f"a second call decides about {admission.breaker}"
+        if previous is not None and admission.at < min(window.free_at, previous.at + previous.decides_s):
+            return f"a second call decides about {admission.breaker}"
         self._deciding.pop(window.number, None)
-        window.probe, window.number, window.free_at = way, number, math.inf
+        window.probe, window.number, window.free_at = admission, number, math.inf
         self._deciding[number] = window
         return None
 
@@ -266,19 +266,19 @@ class FewRetries:
         self._sent: set[str] = set()
         self._seen: dict[tuple[str, str], deque[tuple[float, bool]]] = defaultdict(deque)
 
-    def see(self, told: Told) -> str | None:
-        if not isinstance(told.seen, Arrived) or not told.seen.call:
+    def see(self, entry: Entry) -> str | None:
+        if not isinstance(entry.seen, Arrived) or not entry.seen.call:
             return None
-        call, is_retry = told.seen.call, told.seen.call in self._sent
-        if told.seen.status == 401:  # a newer token is no retry
+        call, is_retry = entry.seen.call, entry.seen.call in self._sent
+        if entry.seen.status == 401:  # a newer token is no retry
             self._sent.discard(call)
         else:
             self._sent.add(call)
-        lately = self._seen[told.process, told.seen.account]
-        lately.append((told.at, is_retry))
-        while lately[0][0] < told.at - self.window_s:
+        lately = self._seen[entry.process, entry.seen.account]
+        lately.append((entry.at, is_retry))
+        while lately[0][0] < entry.at - self.window_s:
             lately.popleft()
         retries = sum(again for _, again in lately)
         if retries <= self.most + self.share * (len(lately) - retries):
             return None
-        return f"{retries} of {len(lately)} calls of {told.seen.account} in {self.window_s:g} s were retries"
+        return f"{retries} of {len(lately)} calls of {entry.seen.account} in {self.window_s:g} s were retries"

@@ -63,8 +63,8 @@ class SimHandle(asyncio.TimerHandle):
         self.process = context.get(CURRENT)
 
     def __repr__(self) -> str:
-        what = "called off" if self._cancelled else _what(self._callback)
-        return f"<{type(self).__name__} {what} at {self._when:.6f} s>"
+        label = "called off" if self._cancelled else _label_of(self._callback)
+        return f"<{type(self).__name__} {label} at {self._when:.6f} s>"
 
     def cancel(self) -> None:
         """As in asyncio."""
@@ -77,8 +77,8 @@ class SimHandle(asyncio.TimerHandle):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            told = {"message": f"Exception in callback {_what(self._callback)}", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(told)
+            context = {"message": f"Exception in callback {_label_of(self._callback)}", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
 
 class SimTask(asyncio.Task[T]):
@@ -130,17 +130,17 @@ class SimLoop(asyncio.BaseEventLoop):
     @property
     def trace(self) -> str:
         """The hash over all steps so far."""
-        whole = self._hash.copy()
-        _take_in(whole, self._noted)
-        return whole.hexdigest()
+        digest = self._hash.copy()
+        _take_in(digest, self._noted)
+        return digest.hexdigest()
 
     @property
     def last(self) -> list[str]:
         """The latest steps in words, the newest last."""
-        noted = self._noted[-LAST:]
+        notes = self._noted[-LAST:]
         return [
-            f"step {step} at {now:.6f} s, {pick + 1} of {ready}: {whose} {what}"
-            for step, (now, pick, ready, whose, what) in enumerate(noted, self.steps - len(noted))
+            f"step {step} at {now:.6f} s, {pick + 1} of {ready}: {label} {callback}"
+            for step, (now, pick, ready, label, callback) in enumerate(notes, self.steps - len(notes))
         ]
 
     def count_task(self) -> int:
@@ -154,7 +154,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def remains_of(self, process: SimProcess) -> list[asyncio.Task[object]]:
         """Its tasks that have not ended, in the order in which they began."""
-        tasks = (told() for told in process.tasks)
+        tasks = (reference() for reference in process.tasks)
         return [task for task in tasks if task is not None and not task.done()]
 
     # ---- scheduling ----------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Every step until the loop is to stop: in one frame, as there are so many."""
-        ready, timers, noted = self._ready, self._timers, self._noted
+        ready, timers, notes = self._ready, self._timers, self._noted
         draw, is_over = self._draw, self.after_step
         while not self._stopping:
             while timers and timers[0][2]._cancelled:
@@ -209,13 +209,13 @@ class SimLoop(asyncio.BaseEventLoop):
             if handle._cancelled or (process is not None and process.state != "running"):
                 _keep_back(handle)
                 continue
-            whose = "world" if process is None else process.label
-            noted.append((self._now, pick, count, whose, _what(handle._callback)))
+            label = "world" if process is None else process.label
+            notes.append((self._now, pick, count, label, _label_of(handle._callback)))
             self.steps += 1
             handle._run()
             if is_over():
                 raise Stopped
-            if len(noted) >= HASHED:
+            if len(notes) >= HASHED:
                 self._take_stock()
 
     def _jump(self) -> None:
@@ -271,16 +271,16 @@ def _keep_back(handle: SimHandle) -> None:
         handle.process.held.append(handle)
 
 
-def _take_in(whole: Any, noted: Sequence[tuple[float, int, int, str, str]]) -> None:
+def _take_in(digest: Any, notes: Sequence[tuple[float, int, int, str, str]]) -> None:
     """Have the hash *whole* know these steps: by column, as a thousand numbers in words take their time."""
-    if noted:
-        now, pick, ready, whose, what = zip(*noted, strict=True)
-        whole.update(array("d", now))
-        whole.update(array("L", (*pick, *ready)))
-        whole.update("\n".join((*whose, *what)).encode())
+    if notes:
+        now, pick, ready, labels, callbacks = zip(*notes, strict=True)
+        digest.update(array("d", now))
+        digest.update(array("L", (*pick, *ready)))
+        digest.update("\n".join((*labels, *callbacks)).encode())
 
 
-def _what(callback: Any) -> str:
+def _label_of(callback: Any) -> str:
     owner = getattr(callback, "__self__", None)
     if type(owner) is SimTask:
         return owner.what

@@ -25,7 +25,7 @@ WRONG = 2e-4
 """By what share a clock goes too fast or too slow at most: 0.2 ms a second."""
 OFF_S = 60.0
 """How far off a machine's time of day is at most when a seed begins."""
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 class SimClock:
@@ -47,7 +47,7 @@ class SimClock:
 
     def epoch_s(self) -> float:
         """Its time of day."""
-        return BEGAN + self._loop.time() * (1 + self._drift) + self.wall_s
+        return EPOCH + self._loop.time() * (1 + self._drift) + self.wall_s
 
     async def sleep(self, delay_s: float) -> None:
         """As the port says."""
@@ -107,7 +107,7 @@ class SimNotes(MemoryStore):
         return None
 
     @statement
-    def save(self, learnt: Sequence[LearnedLimit]) -> None:
+    def save(self, limits: Sequence[LearnedLimit]) -> None:
         """Forgotten at once."""
 
     @statement

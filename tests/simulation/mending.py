@@ -57,13 +57,15 @@ class Mending:
         context = self._customer.process.context()
         await self._world.loop.create_task(work, name="customer", context=context)
 
-    async def _until(self, left: Callable[[], Iterator[str]], each_s: float, most_s: float) -> Broken | None:
+    async def _until(
+        self, remaining: Callable[[], Iterator[str]], each_s: float, most_s: float
+    ) -> Broken | None:
         """Wait until nothing is *left*; what still is after *most_s*."""
         world = self._world
         latest_s = world.now() + most_s
         while True:
             await asyncio.sleep(each_s)
-            why = next(left(), None)
+            why = next(remaining(), None)
             if why is None:
                 return None
             if world.now() >= latest_s:
@@ -104,13 +106,13 @@ class Mending:
         `endings.at_end` judges whether it may be.
         """
         rows = self._world.database.tokens.credentials.values()
-        before = {row.connection_id: row.generation for row in rows}
+        generations = {row.connection_id: row.generation for row in rows}
 
-        def left() -> Iterator[str]:
+        def remaining() -> Iterator[str]:
             for row in rows:
-                if row.state == "active" and row.generation == before[row.connection_id]:
+                if row.state == "active" and row.generation == generations[row.connection_id]:
                     yield f"the grant of {row.key.tenant} was not refreshed"
             yield from endings.endpoints_shut(self._world.database)
             yield from self._work_left()
 
-        return left
+        return remaining

@@ -55,16 +55,16 @@ class SimProcess:
         """As the others of its host see it."""
         return self._identity
 
-    def on_death(self, told: Callable[[], None]) -> Callable[[], None]:
+    def on_death(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have *told* called, in the world, when it dies; what is given back prevents it."""
-        self._on_death.append(told)
-        return lambda: self._on_death.remove(told) if told in self._on_death else None
+        self._on_death.append(callback)
+        return lambda: self._on_death.remove(callback) if callback in self._on_death else None
 
     def die(self) -> None:
         """Run nothing of it ever again. Those who wait for news of it are told."""
         self.state, self.held = "dead", []
-        told, self._on_death = self._on_death, []
-        for tell in told:
+        callbacks, self._on_death = self._on_death, []
+        for tell in callbacks:
             Context().run(tell)
 
 

@@ -179,7 +179,7 @@ class Program:
     def _make_gate(self, parts: Parts) -> None:
         clock, draw, emit = self.clock, self.draw, self.emit
 
-        def alone() -> OwnGate:
+        def degraded_gate() -> OwnGate:
             def now_us() -> int:
                 return round(clock.monotonic() * MICRO)
 
@@ -188,7 +188,7 @@ class Program:
         self.fleet = FleetSize(self.sessions, lambda: self.heartbeat.session_id, clock=clock)
         self.redis = self.world.redis.gate(self.process, self.world.latency_s)
         self.gate = FailoverGate(
-            self.redis, alone, share=lambda: self.fleet.share, clock=clock, draw=draw, emit=emit
+            self.redis, degraded_gate, share=lambda: self.fleet.share, clock=clock, draw=draw, emit=emit
         )
         self.renewer = LeaseRenewer(self.gate, clock=clock, draw=draw, emit=emit)
         self.overrides = Overrides(cast(Any, NoSwitches()), self.gate.force_degraded, clock=clock, emit=emit)
@@ -244,14 +244,14 @@ class Program:
             reauth_link=self.deps.reauth_link,
         )
         self.desk = Desk(self)
-        found: list[Handler] = [
+        handlers: list[Handler] = [
             *self.token_jobs.handlers(),
             *notices.handlers(),
             processor.handler(),
             *self.desk.handlers(),
         ]
         self.executor = Executor(
-            found,
+            handlers,
             clock=self.clock,
             draw=self.draw,
             ids=self.ids,
@@ -305,14 +305,14 @@ class Program:
         stack.push_async_callback(close)
 
     def _gate_services(self) -> list[Service]:
-        given = {"clock": self.clock, "draw": self.draw, "emit": self.emit}
+        arguments = {"clock": self.clock, "draw": self.draw, "emit": self.emit}
 
         async def guard() -> float:
             await self.gate.ping_redis()
             return GATE_CHECK_S
 
         return [
-            Service("gate-failover", guard, interval_s=GATE_CHECK_S, **given),  # type: ignore[arg-type]
+            Service("gate-failover", guard, interval_s=GATE_CHECK_S, **arguments),  # type: ignore[arg-type]
             self.renewer.service(),
             self.fleet.service(draw=self.draw, emit=self.emit),
         ]

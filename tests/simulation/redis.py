@@ -45,7 +45,7 @@ from tests.simulation.watch import (
     Struck,
     Watch,
 )
-from tests.simulation.wire import Gone, HowItEnded, Wire, WireResponse
+from tests.simulation.wire import Disconnected, HowItEnded, Wire, WireResponse
 
 T = TypeVar("T")
 
@@ -112,9 +112,9 @@ class SimRedis:
     def bring_back(self) -> None:
         """A restart with the snapshot; without one all is lost."""
         self._struck("redis_old")
-        kept, self._kept = self._kept, None
-        self.watch.strikes["redis_old"] += kept is not None
-        self.state = self._begun(self.empty_state() if kept is None else kept.restarted(self._now_us()))
+        gate, self._kept = self._kept, None
+        self.watch.strikes["redis_old"] += gate is not None
+        self.state = self._begun(self.empty_state() if gate is None else gate.restarted(self._now_us()))
 
     def away_for(self, for_s: float, process: str = NOBODY) -> None:
         """Connections to it break for so long: those of *process*, or all."""
@@ -173,7 +173,7 @@ class SimRedis:
 
     def _tell(self, lease_id: int) -> None:
         loop = asyncio.get_running_loop()
-        self._wakes = [told for told in self._wakes if not told[0].dead]
+        self._wakes = [wake for wake in self._wakes if not wake[0].dead]
         for process, wake, latency_s in self._wakes:
             loop.call_later(latency_s(), wake, lease_id, context=process.context())
 
@@ -194,14 +194,14 @@ class SimRedis:
         """The end of a call."""
         finished: list[Released | Exception] = []
         state.release_soon(release, finished.append)
-        (told,) = finished
-        assert isinstance(told, Released)
+        (result,) = finished
+        assert isinstance(result, Released)
         breaker = breaker_of(release.admitted.plan)
-        if told.opened_s is not None:
-            self.watch.tell(BreakerOpened(breaker, told.opened_s))
-        elif told.closed:
+        if result.opened_s is not None:
+            self.watch.tell(BreakerOpened(breaker, result.opened_s))
+        elif result.closed:
             self.watch.tell(BreakerClosed(breaker))
-        return told
+        return result
 
 
 class RedisRoad:
@@ -226,26 +226,26 @@ class RedisRoad:
             return state.decide(ask)
 
         answer = await self._asked(judge, partial(self._undo, ask))
-        note(ask, answer, judged_at, alone=False)
+        note(ask, answer, judged_at, degraded=False)
         return answer
 
     async def release(self, release: Release) -> Released:
         """Give back the slot, settle the buckets, tell the breaker."""
         return await self._asked(lambda state: self._redis.release(state, release))
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, callback: OnReleased) -> None:
         """The same, begun at once. The way out of a dead process's code comes here, too."""
         if self._process.dead:
             return
-        self._spawn(self._ended(release, told))
+        self._spawn(self._ended(release, callback))
 
-    async def _ended(self, release: Release, told: OnReleased) -> None:
+    async def _ended(self, release: Release, callback: OnReleased) -> None:
         try:
             finished = await self.release(release)
         except LimiterUnavailableError as error:
-            told(error)
+            callback(error)
         else:
-            told(finished)
+            callback(finished)
 
     async def cancel(self, ask: AdmitRequest) -> None:
         """Leave the line, give back a grant or turns."""
@@ -266,8 +266,8 @@ class RedisRoad:
     def abandon(self, error: LimiterUnavailableError) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         waiting, self._waiting = self._waiting, {}
-        for told in waiting:
-            _fail(told, error)
+        for waiter in waiting:
+            _fail(waiter, error)
 
     @property
     def is_settled(self) -> bool:
@@ -276,31 +276,31 @@ class RedisRoad:
 
     async def _asked(self, act: Callable[[SharedGate], T], undo: Callable[[T], None] | None = None) -> T:
         loop, name = asyncio.get_running_loop(), self._process.name
-        told: asyncio.Future[T] = loop.create_future()
+        result: asyncio.Future[T] = loop.create_future()
         ours = copy_context()
 
-        def came(answer: T | Gone) -> None:
+        def on_answer(answer: T | Disconnected) -> None:
             self._under_way -= undo is not None
             if isinstance(answer, str):
-                _fail(told, LimiterUnavailableError(f"the store did not answer: {answer}"))
-            elif not told.done():
-                told.set_result(answer)
+                _fail(result, LimiterUnavailableError(f"the store did not answer: {answer}"))
+            elif not result.done():
+                result.set_result(answer)
             elif undo is not None:  # nobody waits for it any more
                 loop.call_soon(undo, answer, context=ours)
 
-        self._waiting[told] = None
+        self._waiting[result] = None
         self._under_way += undo is not None
         if (late_s := max(0.0, self._redis.stalled_until_s - loop.time())) > 0:
             self._redis.watch.strikes["redis_stall"] += 1
-        self._wire.send(lambda: self._redis.serve(act, name), RESPONSE_TIMEOUT_S, came, late_s)
+        self._wire.send(lambda: self._redis.serve(act, name), RESPONSE_TIMEOUT_S, on_answer, late_s)
         try:
-            return await told
+            return await result
         except asyncio.CancelledError:
-            if undo is not None and not told.cancelled() and told.exception() is None:
-                undo(told.result())  # it had come, and nobody had looked
+            if undo is not None and not result.cancelled() and result.exception() is None:
+                undo(result.result())  # it had come, and nobody had looked
             raise
         finally:
-            self._waiting.pop(told, None)
+            self._waiting.pop(result, None)
 
     def _undo(self, ask: AdmitRequest, answer: AdmitResult) -> None:
         if isinstance(answer, GateRefusal):
@@ -321,9 +321,9 @@ class RedisRoad:
         task.add_done_callback(lambda done: self._tasks.pop(id(done), None) and None)
 
 
-def _fail(told: asyncio.Future[T], error: LimiterUnavailableError) -> None:
-    if not told.done():
-        told.set_exception(error)
+def _fail(result: asyncio.Future[T], error: LimiterUnavailableError) -> None:
+    if not result.done():
+        result.set_exception(error)
 
 
 def _unheard(how: HowItEnded) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tests.simulation.run import Options, Outcome
 
 
-def told(outcome: Outcome, *, trace: bool = False) -> str:
+def describe(outcome: Outcome, *, trace: bool = False) -> str:
     """Some lines of it; *trace*: the last steps also where nothing broke."""
     lines = [headline(outcome)]
     lines += [f"  fault {words}" for words in outcome.words]
@@ -23,9 +23,9 @@ def told(outcome: Outcome, *, trace: bool = False) -> str:
 def headline(outcome: Outcome) -> str:
     """The seed in one line."""
     healed = "" if outcome.healed_s is None else f", at rest {outcome.healed_s:.0f} s after the mending"
-    came = f"broken: {outcome.broken}" if outcome.broken else "held"
+    verdict = f"broken: {outcome.broken}" if outcome.broken else "held"
     simulated = f"{outcome.simulated_s:.0f} s in {outcome.steps} steps{healed}"
-    return f"seed {outcome.options.seed} {outcome.hash} {came} ({simulated})"
+    return f"seed {outcome.options.seed} {outcome.hash} {verdict} ({simulated})"
 
 
 def replay(options: Options) -> str:
@@ -35,14 +35,14 @@ def replay(options: Options) -> str:
 
 def arguments(options: Options) -> Sequence[str]:
     """Those of the command line that say the same."""
-    said = ["--seed", str(options.seed)]
+    options_text = ["--seed", str(options.seed)]
     if options.parts.lacks:
-        said += ["--ablation", options.parts.lacks]
+        options_text += ["--ablation", options.parts.lacks]
     if options.without:
-        said += ["--without", ",".join(sorted(options.without))]
+        options_text += ["--without", ",".join(sorted(options.without))]
     if options.fifo:
-        said += ["--fifo", ",".join(f"{begin}-{end}" for begin, end in options.fifo)]
-    return said
+        options_text += ["--fifo", ",".join(f"{begin}-{end}" for begin, end in options.fifo)]
+    return options_text
 
 
 def as_json(outcome: Outcome) -> dict[str, object]:

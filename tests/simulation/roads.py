@@ -139,18 +139,18 @@ class _Trip:
         self._steps: Coroutine[Any, Any, Any] | None = None
         """What the store has still to do once it has answered."""
         self.answer = roads.loop.create_future()
-        manner, fate, late = roads.manner, roads.fate(), roads.fate()
-        self._cut = "cut" if fate < manner.cut_before else ""
-        if manner.cut_before <= fate < manner.cut_before + manner.cut_after:
+        road_manner, fate, late = roads.manner, roads.fate(), roads.fate()
+        self._cut = "cut" if fate < road_manner.cut_before else ""
+        if road_manner.cut_before <= fate < road_manner.cut_before + road_manner.cut_after:
             self._cut = "lost_commit"
-        delay_s = roads.between(manner.latency_s)
-        if late < manner.held:
+        delay_s = roads.between(road_manner.latency_s)
+        if late < road_manner.held:
             delay_s += roads.between(HELD_S)
-        elif late < manner.held + manner.slow:
-            delay_s += roads.between((0.0, manner.slow_s))
+        elif late < road_manner.held + road_manner.slow:
+            delay_s += roads.between((0.0, road_manner.slow_s))
             roads.strikes["slow_store"] += 1
         if delay_s >= DEADLINE_S:
-            self._later(DEADLINE_S, self._fail, _gone())
+            self._later(DEADLINE_S, self._fail, _disconnected())
         self._later(delay_s, self._arrive)
 
     def _later(self, delay_s: float, act: Callable[..., None], *args: Any) -> None:
@@ -158,7 +158,7 @@ class _Trip:
 
     def _arrive(self) -> None:
         if self._is_lost("cut"):
-            self._later(self._roads.between(NOTICED_S), self._fail, _gone())
+            self._later(self._roads.between(NOTICED_S), self._fail, _disconnected())
             return
         self._steps = self._work()
         home_s = self._roads.between(self._roads.manner.latency_s)
@@ -184,10 +184,10 @@ class _Trip:
             return True
         return False
 
-    def _end(self, home_s: float, tell: Callable[[Any], None], what: object) -> None:
+    def _end(self, home_s: float, tell: Callable[[Any], None], value: object) -> None:
         """The store's own code has ended; *what* is its answer."""
         self._steps = None
-        self._later(home_s, tell, what)
+        self._later(home_s, tell, value)
 
     def _depart(self) -> None:
         """The answer arrives, unless it is lost or nobody waits for it any more: then the store is told."""
@@ -212,7 +212,7 @@ class _Trip:
         steps, self._steps = self._steps, None
         noticed_s = self._roads.between(NOTICED_S)
         try:
-            steps.throw(_gone())
+            steps.throw(_disconnected())
         except StopIteration as done:  # it has an answer all the same
             self._later(noticed_s, self._give, done.value)
         except Exception as raised:
@@ -248,14 +248,14 @@ class JobsRoad(Road):
         """As the port says. What is told while the road is cut is missed."""
         roads, process = self._roads, self._process
 
-        def told(queue: str) -> None:
+        def on_notify(queue: str) -> None:
             if not roads.manner.is_away(process.name):
                 roads.loop.call_later(
                     roads.between(roads.manner.latency_s), on_wake, queue, context=process.context()
                 )
 
         listen = self._store.listen  # type: ignore[attr-defined]
-        unlisten = await roads.carry(process, listen, told)
+        unlisten = await roads.carry(process, listen, on_notify)
         forget = process.on_death(lambda: _finish(unlisten()))
 
         async def end() -> None:
@@ -279,5 +279,5 @@ async def _part(_operation: str) -> None:
     await Parting()
 
 
-def _gone() -> DependencyUnavailableError:
+def _disconnected() -> DependencyUnavailableError:
     return DependencyUnavailableError("the connection to the database was lost")

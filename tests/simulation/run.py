@@ -96,8 +96,8 @@ class _Run:
         self._dice = points.Dice(world.chance.points, kills, stops)
         try:
             with points.armed(self._dice, world.strike_here):
-                told = world.loop.create_task(self._story(), name="story", context=Context())
-                world.loop.run_until_complete(told)
+                story = world.loop.create_task(self._story(), name="story", context=Context())
+                world.loop.run_until_complete(story)
         except Stopped:
             pass
         except (Deadlock, Spinning) as error:
@@ -105,8 +105,8 @@ class _Run:
         except Exception as error:  # of the world itself: its seed is told as that of any other breach
             self._broken = Broken("harness", world.now(), _where(error))
         broken = world.watch.broken or world.crashed or self._complaint() or self._broken
-        seen = {**world.events, **world.watch.counts()}
-        made = Outcome(
+        counts = {**world.events, **world.watch.counts()}
+        outcome = Outcome(
             self._options,
             self._hash(),
             world.loop.steps,
@@ -115,17 +115,17 @@ class _Run:
             broken,
             self._swarm.words(),
             world.loop.last,
-            seen,
+            counts,
             self._struck(),
         )
         world.close()
-        return made
+        return outcome
 
     def _hash(self) -> str:
-        whole = hashlib.blake2b(self._world.loop.trace.encode(), digest_size=8)
-        for told in self._world.watch.told:
-            whole.update(repr(told).encode())
-        return whole.hexdigest()
+        digest = hashlib.blake2b(self._world.loop.trace.encode(), digest_size=8)
+        for entry in self._world.watch.told:
+            digest.update(repr(entry).encode())
+        return digest.hexdigest()
 
     def _struck(self) -> dict[str, int]:
         passes = {passed(point): count for point, count in self._dice.passes.items()}

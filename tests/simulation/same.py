@@ -26,23 +26,23 @@ def covering(seeds: Sequence[int]) -> list[int]:
     Next comes the one with most of the faults that are missing.
     """
     on = {seed: Swarm.of(Chance(seed).swarm).faults.keys() for seed in seeds}
-    missing, found = set(FAULTS), list[int]()
+    missing, counts = set(FAULTS), list[int]()
     while missing:
         seed = max(seeds, key=lambda seed: len(on[seed] & missing))
         if not on[seed] & missing:
             raise ValueError(f"no seed has {', '.join(sorted(missing))}")
-        found.append(seed)
+        counts.append(seed)
         missing -= on[seed]
-    return found
+    return counts
 
 
 def differing(seeds: Sequence[int]) -> int:
     """Run *seeds* in an interpreter for each of HASH_SEEDS, say what came, and how many were not the same."""
-    begun = [_begin(seeds, hash_seed) for hash_seed in HASH_SEEDS]
-    told = [child.communicate()[0].splitlines() for child in begun]
-    failed = [f"PYTHONHASHSEED={of}: ended by {child.returncode}" for of, child in _failed(begun)]
+    children = [_begin(seeds, hash_seed) for hash_seed in HASH_SEEDS]
+    outputs = [child.communicate()[0].splitlines() for child in children]
+    failed = [f"PYTHONHASHSEED={of}: ended by {child.returncode}" for of, child in _failed(children)]
     count = 0
-    for lines in zip_longest(*told, fillvalue="nothing"):
+    for lines in zip_longest(*outputs, fillvalue="nothing"):
         if len(set(lines)) == 1:
             print(f"{lines[0]}, the same in {len(lines)} interpreters")
             continue
@@ -58,6 +58,6 @@ def _begin(seeds: Sequence[int], hash_seed: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
 
 
-def _failed(begun: Sequence[subprocess.Popen[str]]) -> list[tuple[str, subprocess.Popen[str]]]:
-    each = zip(HASH_SEEDS, begun, strict=True)
-    return [(hash_seed, child) for hash_seed, child in each if child.returncode]
+def _failed(children: Sequence[subprocess.Popen[str]]) -> list[tuple[str, subprocess.Popen[str]]]:
+    numbered = zip(HASH_SEEDS, children, strict=True)
+    return [(hash_seed, child) for hash_seed, child in numbered if child.returncode]

@@ -44,7 +44,7 @@ def _bound(context: SealContext) -> bytes:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _StoredEntry:
     entry: JournalEntry
     owner: SimProcess
 
@@ -56,7 +56,7 @@ class HostDisk:
     *strikes* counts who was told so.
     """
 
-    kept: list[_Kept] = field(default_factory=list)
+    kept: list[_StoredEntry] = field(default_factory=list)
     full: bool = False
     strikes: Counter[str] = field(default_factory=Counter)
 
@@ -99,7 +99,7 @@ class SimJournal:
         await done
 
     def _land(self, entry: JournalEntry, done: asyncio.Future[None]) -> None:
-        self._disk.kept.append(_Kept(entry, self._process))
+        self._disk.kept.append(_StoredEntry(entry, self._process))
         if not done.done():
             done.set_result(None)
 
@@ -115,28 +115,28 @@ class SimJournal:
         newer_than: int = -1,
     ) -> JournalEntry | None:
         """As the port says: anybody's of this host, the latest send that fits."""
-        place = (connection_id, from_generation)
-        found = [
-            kept.entry
-            for kept in self._disk.kept
-            if (kept.entry.connection_id, kept.entry.from_generation) == place
-            and kept.entry.epoch > newer_than
-            and fits(kept.entry)
+        entry_key = (connection_id, from_generation)
+        entries = [
+            stored.entry
+            for stored in self._disk.kept
+            if (stored.entry.connection_id, stored.entry.from_generation) == entry_key
+            and stored.entry.epoch > newer_than
+            and fits(stored.entry)
         ]
-        return max(found, key=lambda entry: entry.epoch, default=None)
+        return max(entries, key=lambda entry: entry.epoch, default=None)
 
     async def orphans(self) -> list[JournalEntry]:
         """As the port says."""
-        gone = [kept for kept in self._disk.kept if kept.owner.dead]
-        for kept in gone:
-            kept.owner = self._process
-        return [kept.entry for kept in gone]
+        orphaned = [stored for stored in self._disk.kept if stored.owner.dead]
+        for orphan in orphaned:
+            orphan.owner = self._process
+        return [stored.entry for stored in orphaned]
 
     def heads(self) -> AsyncIterator[list[JournalHead]]:
         """As the port says, in one page."""
-        in_order = sorted(self._disk.kept, key=lambda kept: kept.entry.epoch)
-        newest = {kept.entry.connection_id: kept for kept in in_order}
-        ours = [kept.entry for kept in newest.values() if kept.owner is self._process]
+        in_order = sorted(self._disk.kept, key=lambda stored: stored.entry.epoch)
+        newest = {stored.entry.connection_id: stored for stored in in_order}
+        ours = [stored.entry for stored in newest.values() if stored.owner is self._process]
         return _OnePage(
             [JournalHead(e.connection_id, e.attempt_id, e.from_generation, e.epoch, e.sent_at) for e in ours]
         )

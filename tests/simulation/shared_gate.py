@@ -35,9 +35,9 @@ class SharedGate(LocalGate):
             super()._grant_waiting(domain, pool)
 
     def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
-        known, now_us = self._pools.get((domain, limit.key)), self._now_us()
-        held = {} if known is None else known.leases.until_us
-        ended = [(holder, until_us) for holder, until_us in held.items() if until_us <= now_us]
+        known_pool, now_us = self._pools.get((domain, limit.key)), self._now_us()
+        leases = {} if known_pool is None else known_pool.leases.until_us
+        ended = [(holder, until_us) for holder, until_us in leases.items() if until_us <= now_us]
         pool = super()._pool(domain, limit)
         for holder, until_us in ended:
             self.expired(holder, limit.key, until_us)
@@ -64,8 +64,8 @@ class SharedGate(LocalGate):
 
     def slots_in_use(self) -> Iterator[str]:
         """Each lease of a slot, in words."""
-        for (domain, key), known in self._pools.items():
-            pool = self._pool(domain, known.limit)
+        for (domain, key), known_pool in self._pools.items():
+            pool = self._pool(domain, known_pool.limit)
             yield from (f"{holder.process} holds a slot of {key}" for holder in pool.leases.until_us)
 
     def breakers_open(self) -> Iterator[str]:

@@ -29,8 +29,8 @@ def shrink(run: Run, options: Options) -> Outcome:
         raise ValueError(f"seed {options.seed} breaks nothing hint: only a run that breaks can be shrunk")
     kind = smallest.broken.kind
     for smaller in (_without_faults, _without_chance):
-        for tried in smaller(smallest):
-            outcome = run(tried(smallest.options))
+        for candidate in smaller(smallest):
+            outcome = run(candidate(smallest.options))
             if outcome.broken is not None and outcome.broken.kind == kind:
                 smallest = outcome
     return smallest

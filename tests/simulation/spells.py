@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import chain
 
-from tests.simulation.watch import NOBODY, Over, Struck, Told
+from tests.simulation.watch import NOBODY, Entry, Over, Struck
 
 
 class Spell:
@@ -13,9 +13,9 @@ class Spell:
 
     __slots__ = ("began", "ended", "fault")
 
-    def __init__(self, fault: str, began: float, ended: float) -> None:
+    def __init__(self, fault: str, began_at: float, ended: float) -> None:
         self.fault = fault
-        self.began = began
+        self.began = began_at
         self.ended = ended
 
     def meets(self, since: float, until: float) -> bool:
@@ -30,20 +30,20 @@ class Spells:
         self._kinds = kinds
         self._of: dict[str, list[Spell]] = {}
 
-    def see(self, told: Told) -> None:
+    def see(self, entry: Entry) -> None:
         """Take it in."""
-        match told.seen:
+        match entry.seen:
             case Struck(fault=fault, until=until) if fault.startswith(self._kinds):
-                self._of.setdefault(told.process, []).append(Spell(fault, told.at, until))
+                self._of.setdefault(entry.process, []).append(Spell(fault, entry.at, until))
             case Over(fault=fault):
-                for spell in self._of.get(told.process, ()):
+                for spell in self._of.get(entry.process, ()):
                     if spell.fault.startswith(fault):
-                        spell.ended = min(spell.ended, told.at)
+                        spell.ended = min(spell.ended, entry.at)
 
     def of(self, process: str, since: float, until: float) -> list[Spell]:
         """Those of *process*, and those of all, that meet the time from *since* to *until*."""
-        own, of_all = self._of.get(process, ()), self._of.get(NOBODY, ())
-        return [spell for spell in (*own, *of_all) if spell.meets(since, until)]
+        own_spells, of_all = self._of.get(process, ()), self._of.get(NOBODY, ())
+        return [spell for spell in (*own_spells, *of_all) if spell.meets(since, until)]
 
     def meets_alone(self, process: str, since: float, until: float) -> bool:
         """Whether *process* was struck between the two, and not all were."""

@@ -45,8 +45,8 @@ class WatchedJobs(MemoryJobStore):
 
     def _claimed(self, row: JobRow, session_id: UUID) -> Job:
         job = super()._claimed(row, session_id)
-        told = Claimed(job.job_id, job.lease_id, session_id, job.tenant_id, job.kind, job.waited_s)
-        self.watch.tell(told)
+        claimed = Claimed(job.job_id, job.lease_id, session_id, job.tenant_id, job.kind, job.waited_s)
+        self.watch.tell(claimed)
         return job
 
     def _hand_back_lost(self) -> None:
@@ -105,8 +105,8 @@ class WatchedSessions(MemorySessionStore):
 
     @statement
     def close(self, session_id: UUID) -> None:
-        held = [row for row in self.database.jobs.values() if row.session_id == session_id]
-        leases = [(row.job_id, row.lease_id) for row in held]
+        held_rows = [row for row in self.database.jobs.values() if row.session_id == session_id]
+        leases = [(row.job_id, row.lease_id) for row in held_rows]
         plain(MemorySessionStore.close)(self, session_id)
         self.watch.tell(Closed(session_id))
         for job_id, lease_id in leases:

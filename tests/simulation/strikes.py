@@ -16,7 +16,7 @@ from tests.simulation.swarm import FAULTS
 
 ENOUGH = 200
 """Seeds in which each must have happened."""
-ALONE = {
+DEGRADED_POINTS = {
     "kill frozen": "of those, one that stood still",
     "database_away one": "of those, from one process alone",
     "redis_away one": "of those, from one process alone",
@@ -41,7 +41,7 @@ def never(struck: Mapping[str, int]) -> list[str]:
 
 
 def _expected() -> Iterator[str]:
-    yield from (*FAULTS, *ALONE)
+    yield from (*FAULTS, *DEGRADED_POINTS)
     for point in sorted(POINTS - set(UNREACHED)):
         yield passed(point)
         yield from (f"{action} {point}" for action in _actions(point))
@@ -54,10 +54,10 @@ def _actions(point: str) -> tuple[str, ...]:
 def table(struck: Counter[str]) -> list[str]:
     """How often each fault struck, and what became of those who passed each point."""
     lines = ["struck    fault"]
-    lines += [f"{struck[name]:7,d}   {name}: {words}" for name, words in (FAULTS | ALONE).items()]
+    lines += [f"{struck[name]:7,d}   {name}: {words}" for name, words in (FAULTS | DEGRADED_POINTS).items()]
     lines += ["passed    fault point"]
     for point in sorted(POINTS):
         ended = [f"{struck[f'{action} {point}']} {ENDED[action]}" for action in _actions(point)]
-        told = f"cannot be reached: {UNREACHED[point]}" if point in UNREACHED else ", ".join(ended)
-        lines.append(f"{struck[passed(point)]:7,d}   {point}: {told}")
+        result = f"cannot be reached: {UNREACHED[point]}" if point in UNREACHED else ", ".join(ended)
+        lines.append(f"{struck[passed(point)]:7,d}   {point}: {result}")
     return lines

@@ -58,9 +58,9 @@ def seeds(first: int) -> Iterator[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=[ablation.name for ablation in ABLATIONS])
 def test_missing_safeguard_is_found(ablation: Ablation) -> None:
-    found = search(ablation, seeds(FOUND_BEFORE[ablation.name]))
-    assert found is not None
-    assert found.broken.invariant in ablation.breaks
+    finding = search(ablation, seeds(FOUND_BEFORE[ablation.name]))
+    assert finding is not None
+    assert finding.broken.invariant in ablation.breaks
 
 
 def test_each_invariant_stands_behind_a_safeguard() -> None:
@@ -76,7 +76,8 @@ def test_another_breach_does_not_count() -> None:
 
 
 def test_the_page_tells_of_each() -> None:
-    told = ROW.findall(PAGE.read_text(encoding="utf-8"))
-    assert told == [
-        (each.name, ", ".join(each.breaks), ", ".join(map(str, each.first))) for each in ABLATIONS
+    table_rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    assert table_rows == [
+        (ablation.name, ", ".join(ablation.breaks), ", ".join(map(str, ablation.first)))
+        for ablation in ABLATIONS
     ]

@@ -69,11 +69,11 @@ def test_customers_have_whims() -> None:
 
 @pytest.mark.slow
 def test_seeds_have_what_customers_do_besides_ordering() -> None:
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in (8, 15, 17):  # any few of which some lose an answer
         outcome = run_seed(Options(seed))
         assert outcome.broken is None
-        seen.update(outcome.seen)
-    assert seen["calledoff"]
-    assert seen["askedagain"]
-    assert seen["redriven"]
+        counts.update(outcome.seen)
+    assert counts["calledoff"]
+    assert counts["askedagain"]
+    assert counts["redriven"]

@@ -55,10 +55,10 @@ class Edges:
         self.gate = self.redis.gate(self.process, lambda: 0.01)
 
     def run(self, story: Callable[[], Awaitable[None]]) -> None:
-        async def told() -> None:
+        async def scenario() -> None:
             await story()
 
-        self.loop.run_until_complete(self.loop.create_task(told(), context=self.process.context()))
+        self.loop.run_until_complete(self.loop.create_task(scenario(), context=self.process.context()))
 
     async def refresh(self, tokens: Tokens, deadline_s: float = 5.0) -> HttpResponse | NoResponse:
         form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(tokens.refresh_token)}
@@ -75,9 +75,9 @@ class Edges:
 
 @pytest.fixture
 def edges() -> Iterator[Edges]:
-    made = Edges()
-    yield made
-    made.loop.close()
+    edges = Edges()
+    yield edges
+    edges.loop.close()
 
 
 # ---- issuer --------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ def test_an_answer_that_is_lost_was_given(edges: Edges) -> None:
     async def story() -> None:
         tokens = edges.issuer.register("strict", "acme")
         edges.issuer.manner.lost = 1.0
-        came = await edges.refresh(tokens)
-        assert isinstance(came, NoResponse)
-        assert (came.sent, came.kind) == (True, "timeout")
+        response = await edges.refresh(tokens)
+        assert isinstance(response, NoResponse)
+        assert (response.sent, response.kind) == (True, "timeout")
 
     edges.run(story)
     assert edges.issuer.ends == {1: "lost"}
@@ -100,9 +100,9 @@ def test_an_answer_that_is_lost_was_given(edges: Edges) -> None:
 def test_request_to_an_absent_server_was_not_sent(edges: Edges) -> None:
     async def story() -> None:
         edges.issuer.manner.down = 1.0
-        came = await edges.refresh(edges.issuer.register("strict", "acme"))
-        assert isinstance(came, NoResponse)
-        assert not came.sent
+        response = await edges.refresh(edges.issuer.register("strict", "acme"))
+        assert isinstance(response, NoResponse)
+        assert not response.sent
 
     edges.run(story)
     assert judge(edges.issuer.ledger()).provider_posts == 0
@@ -125,18 +125,18 @@ def test_request_sent_before_a_process_died_arrives(edges: Edges) -> None:
 def test_the_upstream_knows_whose_token_it_is_and_tells_what_is_in_flight(edges: Edges) -> None:
     async def story() -> None:
         tokens = edges.issuer.register("strict", "acme")
-        came = await edges.call(tokens)
-        assert isinstance(came, HttpResponse)
-        assert (came.status, came.body) == (200, b'{"tenant": "acme"}')
+        response = await edges.call(tokens)
+        assert isinstance(response, HttpResponse)
+        assert (response.status, response.body) == (200, b'{"tenant": "acme"}')
         await edges.call(tokens._replace(access_token="nobody's"))
 
     edges.run(story)
-    arrived = [told.seen for told in edges.watch.told if isinstance(told.seen, Arrived)]
-    assert [(seen.account, seen.status, seen.in_flight) for seen in arrived] == [
+    arrived = [entry.seen for entry in edges.watch.told if isinstance(entry.seen, Arrived)]
+    assert [(arrival.account, arrival.status, arrival.in_flight) for arrival in arrived] == [
         ("strict/acme", 200, (1,)),
         ("nobody", 401, (2,)),
     ]
-    assert sum(isinstance(told.seen, Left) for told in edges.watch.told) == 2
+    assert sum(isinstance(entry.seen, Left) for entry in edges.watch.told) == 2
 
 
 def test_the_upstream_works_on_for_the_dead(edges: Edges) -> None:
@@ -156,8 +156,8 @@ def test_the_upstream_works_on_for_the_dead(edges: Edges) -> None:
     edges.loop.run_until_complete(edges.loop.create_task(story(), context=Context()))
     assert not call.done()
     call.cancel()
-    arrived = [told.seen for told in edges.watch.told if isinstance(told.seen, Arrived)]
-    assert [seen.in_flight for seen in arrived] == [(1,), (1, 2), (3,)]
+    arrived = [entry.seen for entry in edges.watch.told if isinstance(entry.seen, Arrived)]
+    assert [arrival.in_flight for arrival in arrived] == [(1,), (1, 2), (3,)]
 
 
 # ---- redis ---------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_i6_what_is_under_way_as_a_grant_is_given_up_may_have_been_heard(
 
 
 @pytest.mark.parametrize(
-    ("fault", "at", "until", "whose", "excused"),
+    ("fault", "at", "until", "owner", "excused"),
     [
         ("jump", 1.0, 1.0, "p1", False),
         ("jump", AT_S, AT_S, "p1", False),
@@ -72,11 +72,11 @@ def test_i6_what_is_under_way_as_a_grant_is_given_up_may_have_been_heard(
     ],
 )
 def test_i6_a_refusal_that_nobody_was_kept_from_telling_is_known(
-    ends: Ends, fault: str, at: float, until: float, whose: str, excused: bool
+    ends: Ends, fault: str, at: float, until: float, owner: str, excused: bool
 ) -> None:
     token = ends.connected("strict")
     refuses(ends, "strict", token, done_at=AT_S + 0.1)
-    ends.strikes(fault, at, until, whose)
+    ends.strikes(fault, at, until, owner)
     ends.at = 60.0
     ends.stored("strict", token, "needs_reauth")
     assert ends.harm() == (None if excused else GIVEN_UP)
@@ -93,7 +93,7 @@ def test_i6_two_refreshes_of_one_grant_at_once_are_found(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "at", "until", "whose", "excused"),
+    ("fault", "at", "until", "owner", "excused"),
     [
         ("kill", 5.0, 9.0, "p1", False),
         ("kill", 5.0, 9.0, "p2", False),  # of another life
@@ -105,7 +105,7 @@ def test_i6_two_refreshes_of_one_grant_at_once_are_found(ends: Ends) -> None:
     ],
 )
 def test_i6_whose_place_was_taken_over_may_be_at_it_still(
-    ends: Ends, fault: str, at: float, until: float, whose: str, excused: bool
+    ends: Ends, fault: str, at: float, until: float, owner: str, excused: bool
 ) -> None:
     """p2 asks before p3, whose request arrives first; either way p2's place was p3's by then."""
     token = ends.connected("stable")
@@ -113,17 +113,18 @@ def test_i6_whose_place_was_taken_over_may_be_at_it_still(
     call = TokenCall("https://issuer.sim/stable/token", {}, form, 15.0, reuse_connection=True)
     ends.at = 65.0
     replies = [
-        ends.issuer.arrive(call, process, asked=asked) for process, asked in (("p3", 64.0), ("p2", 60.0))
+        ends.issuer.arrive(call, process, requested_at=requested_at)
+        for process, requested_at in (("p3", 64.0), ("p2", 60.0))
     ]
     ends.at = 68.0
     for reply in replies:
         reply.ended("answered")
-    ends.strikes(fault, at, until, whose)
+    ends.strikes(fault, at, until, owner)
     assert ends.harm() == (None if excused else BESIDE)
 
 
 @pytest.mark.parametrize(
-    ("before", "late_s", "how", "excused"),
+    ("earlier_end", "late_s", "how", "excused"),
     [
         ("answered", 3.0, "died", True),
         ("answered", 0.0, "died", False),
@@ -133,14 +134,14 @@ def test_i6_whose_place_was_taken_over_may_be_at_it_still(
 )
 @pytest.mark.parametrize("comes_back", [False, True])
 def test_i6_nobody_is_left_who_knows_of_a_late_send_that_was_lost(
-    ends: Ends, before: HowItEnded, late_s: float, how: HowItEnded, excused: bool, comes_back: bool
+    ends: Ends, earlier_end: HowItEnded, late_s: float, how: HowItEnded, excused: bool, comes_back: bool
 ) -> None:
     """Before it left another had sent the token again, and stored what he was answered."""
     token = ends.connected("grace")
     form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(token)}
     call = TokenCall("https://issuer.sim/grace/token", {}, form, 15.0, reuse_connection=True)
     ends.at = AT_S
-    stored = ends.refreshed("grace", token, before, process="p2")
+    stored = ends.refreshed("grace", token, earlier_end, process="p2")
     ends.stored("grace", stored)
     ends.at = AT_S + 2
     ends.issuer.arrive(call, "p1", late_s=late_s).ended(how)

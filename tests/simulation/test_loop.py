@@ -21,23 +21,23 @@ def run(seed: int, work: Callable[[], Coroutine[Any, Any, Any]], **options: Any)
 
 
 async def order_of_three() -> list[str]:
-    found: list[str] = []
+    found_names: list[str] = []
 
     async def note(name: str) -> None:
         await asyncio.sleep(1.0)
-        found.append(name)
+        found_names.append(name)
 
     async with asyncio.TaskGroup() as group:
         for name in "abc":
             group.create_task(note(name))
-    return found
+    return found_names
 
 
 def test_time_jumps_to_what_is_due_next() -> None:
     async def sleep_long() -> float:
-        began = asyncio.get_running_loop().time()
+        start_at = asyncio.get_running_loop().time()
         await asyncio.sleep(3600.0)
-        return asyncio.get_running_loop().time() - began
+        return asyncio.get_running_loop().time() - start_at
 
     took_s, loop = run(1, sleep_long)
     assert took_s == pytest.approx(3600.0)
@@ -57,8 +57,8 @@ def test_the_same_seed_takes_the_same_steps() -> None:
 
 def test_without_chance_the_oldest_runs_first() -> None:
     for seed in range(20):
-        found, _ = run(seed, order_of_three, fifo=((0, 1000),))
-        assert found == ["a", "b", "c"]
+        found_names, _ = run(seed, order_of_three, fifo=((0, 1000),))
+        assert found_names == ["a", "b", "c"]
 
 
 def test_sets_of_tasks_are_the_same_in_each_run() -> None:
@@ -114,8 +114,8 @@ def test_loop_can_be_ended_after_any_step() -> None:
         loop.run_until_complete(task)
     assert loop.steps == 5
     assert len(loop.last) == 5
-    for left in asyncio.all_tasks(loop):
-        left._log_destroy_pending = False
+    for leftover in asyncio.all_tasks(loop):
+        leftover._log_destroy_pending = False
     loop.close()
 
 
@@ -127,7 +127,7 @@ def test_thread_work_runs_in_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "action",
     [
         lambda loop: loop.create_connection(asyncio.Protocol, "127.0.0.1", 1),
         lambda loop: loop.getaddrinfo("localhost", 80),
@@ -137,9 +137,9 @@ def test_thread_work_runs_in_a_step() -> None:
     ],
     ids=["socket", "names", "process", "signal", "file"],
 )
-def test_the_machine_is_not_there(asked: Callable[[SimLoop], object]) -> None:
+def test_the_machine_is_not_there(action: Callable[[SimLoop], object]) -> None:
     async def ask() -> None:
-        asked(asyncio.get_running_loop())  # type: ignore[arg-type]
+        action(asyncio.get_running_loop())  # type: ignore[arg-type]
 
     with pytest.raises(RuntimeError, match="in a simulation"):
         run(1, ask)

@@ -135,27 +135,27 @@ def claims_no_more(program: Program) -> None:
     """Once what was ordered is done no job is claimed."""
     claim, world = program.jobs.claim, program.world
 
-    async def claimed(*asked: object) -> object:
+    async def claimed(*args: object) -> object:
         done = world.now() > ORDERED_S + 15.0 and not [*endings.work_left(world.database)]
-        return [] if done or not world.bad else await claim(*asked)
+        return [] if done or not world.bad else await claim(*args)
 
     program.jobs.claim = claimed
 
 
 def refreshes_no_more(program: Program) -> None:
     """Once all is mended nobody looks which grants are due."""
-    known, world = program.executor._handlers, program.world
-    scan = known["token.scan"]
+    handlers, world = program.executor._handlers, program.world
+    scan = handlers["token.scan"]
 
     async def look(context: JobContext) -> object:
         return await scan.run(context) if world.bad else None
 
-    program.executor._handlers = {**known, "token.scan": replace(scan, run=look)}
+    program.executor._handlers = {**handlers, "token.scan": replace(scan, run=look)}
 
 
 def gives_no_slot_back(program: Program) -> None:
     """The end of a call never leaves its process."""
-    program.redis.release_soon = lambda release, told: None  # type: ignore[method-assign]
+    program.redis.release_soon = lambda release, callback: None  # type: ignore[method-assign]
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from tests.simulation.process import SimProcess, current
 
 @pytest.fixture
 def loop() -> Iterator[SimLoop]:
-    made = SimLoop(Random(1))
-    yield made
-    made.close()
+    loop = SimLoop(Random(1))
+    yield loop
+    loop.close()
 
 
 def until(loop: SimLoop, at_s: float) -> None:
@@ -37,70 +37,70 @@ def end(loop: SimLoop, process: SimProcess) -> None:
 
 
 def test_code_knows_whose_it_is(loop: SimLoop) -> None:
-    process, found = SimProcess("p1", "host-a"), []
+    process, results = SimProcess("p1", "host-a"), []
 
     async def child() -> None:
-        found.append(current())
+        results.append(current())
 
     async def work() -> None:
         await asyncio.get_running_loop().create_task(child())
-        asyncio.get_running_loop().call_later(1.0, lambda: found.append(current()))
-        asyncio.get_running_loop().call_later(2.0, lambda: found.append(current()), context=Context())
+        asyncio.get_running_loop().call_later(1.0, lambda: results.append(current()))
+        asyncio.get_running_loop().call_later(2.0, lambda: results.append(current()), context=Context())
         await asyncio.sleep(3.0)
 
     begin(loop, process, work())
     until(loop, 5.0)
-    assert found == [process, process, None]
+    assert results == [process, process, None]
 
 
 def test_the_killed_run_no_more_and_clean_nothing_up(loop: SimLoop) -> None:
-    process, found = SimProcess("p1", "host-a"), []
+    process, results = SimProcess("p1", "host-a"), []
 
     async def work() -> None:
         try:
-            found.append("begun")
+            results.append("begun")
             await asyncio.sleep(10.0)
-            found.append("slept")
+            results.append("slept")
         finally:
-            found.append("cleaned")
+            results.append("cleaned")
 
     begin(loop, process, work())
     until(loop, 5.0)
     process.remains = loop.remains_of(process)
     process.die()
     until(loop, 50.0)
-    assert found == ["begun"]
+    assert results == ["begun"]
     assert len(process.remains) == 1
     end(loop, process)
 
 
 def test_the_frozen_go_on_where_they_stood(loop: SimLoop) -> None:
-    process, found = SimProcess("p1", "host-a"), []
+    process, results = SimProcess("p1", "host-a"), []
 
     async def work() -> None:
         for _ in range(3):
             await asyncio.sleep(1.0)
-            found.append(loop.time())
+            results.append(loop.time())
 
     begin(loop, process, work())
     until(loop, 1.5)
     process.state = "frozen"
     until(loop, 30.0)
-    assert len(found) == 1
+    assert len(results) == 1
     process.state = "running"
-    held, process.held = process.held, []
-    loop.take_back(held)
+    handles, process.held = process.held, []
+    loop.take_back(handles)
     until(loop, 40.0)
-    assert found == pytest.approx([1.0, 30.0, 31.0])
+    assert results == pytest.approx([1.0, 30.0, 31.0])
 
 
 def test_a_death_is_told_in_the_world_and_once() -> None:
-    process, found = SimProcess("p1", "host-a"), []
-    process.on_death(lambda: found.append(current()))
-    process.on_death(lambda: found.append("forgotten"))()
+    process, results = SimProcess("p1", "host-a"), []
+    process.on_death(lambda: results.append(current()))
+    process.on_death(lambda: results.append("forgotten"))()
     process.die()
     process.die()
-    assert found == [None]
+    assert results == [None]
 
 
 def test_lives_of_one_place_are_told_apart() -> None:

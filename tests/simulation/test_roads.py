@@ -34,10 +34,10 @@ class Ground:
         self.jobs: Any = JobsRoad(self.roads, self.process, MemoryJobStore(self.roads.link()))
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        async def told() -> Any:
+        async def scenario() -> Any:
             return await work()
 
-        return self.loop.run_until_complete(self.loop.create_task(told(), context=self.process.context()))
+        return self.loop.run_until_complete(self.loop.create_task(scenario(), context=self.process.context()))
 
     def pass_time(self, delay_s: float) -> None:
         self.loop.run_until_complete(self.loop.create_task(asyncio.sleep(delay_s), context=Context()))
@@ -45,9 +45,9 @@ class Ground:
 
 @pytest.fixture
 def ground() -> Iterator[Ground]:
-    made = Ground()
-    yield made
-    made.loop.close()
+    ground = Ground()
+    yield ground
+    ground.loop.close()
 
 
 def test_an_operation_takes_a_while_each_way(ground: Ground) -> None:
@@ -74,15 +74,15 @@ def test_statement_whose_result_is_lost_is_executed(ground: Ground) -> None:
 
 def test_the_store_learns_that_its_answer_was_lost(ground: Ground) -> None:
     """A claim whose answer was lost gives its jobs back with the next one, as the real store does."""
-    session_id, wanted = uuid7_from(1, 1), ClaimFilter()
+    session_id, claim_filter = uuid7_from(1, 1), ClaimFilter()
     identity = ground.process.identity()
     ground.run(lambda: MemorySessionStore(ground.database.link()).open(session_id, identity, 30.0, "1"))
     ground.run(lambda: ground.jobs.enqueue([new_job()]))
     ground.roads.manner.cut_after = 1.0
     with pytest.raises(DependencyUnavailableError):
-        ground.run(lambda: ground.jobs.claim(wanted, 1, session_id))
+        ground.run(lambda: ground.jobs.claim(claim_filter, 1, session_id))
     ground.roads.manner.heal()
-    (again,) = ground.run(lambda: ground.jobs.claim(wanted, 1, session_id))
+    (again,) = ground.run(lambda: ground.jobs.claim(claim_filter, 1, session_id))
     assert again.attempt == 1
 
 
@@ -106,18 +106,18 @@ def test_caller_that_gave_up_loses_the_result(ground: Ground) -> None:
 
 
 def test_away_is_for_one_or_for_all_and_ends(ground: Ground) -> None:
-    manner = ground.roads.manner
-    manner.away("p2", 5.0)
-    assert not manner.is_away("p1")
-    assert manner.is_away("p2")
-    manner.away(None, 2.0)
-    assert manner.is_away("p1")
+    road_manner = ground.roads.manner
+    road_manner.away("p2", 5.0)
+    assert not road_manner.is_away("p1")
+    assert road_manner.is_away("p2")
+    road_manner.away(None, 2.0)
+    assert road_manner.is_away("p1")
     with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.enqueue([new_job()]))
     ground.pass_time(3.0)
-    assert not manner.is_away("p1")
-    manner.heal()
-    assert not manner.is_away("p2")
+    assert not road_manner.is_away("p1")
+    road_manner.heal()
+    assert not road_manner.is_away("p2")
 
 
 def test_process_cut_off_when_the_result_arrives_loses_it(ground: Ground) -> None:
@@ -177,29 +177,29 @@ def test_statement_sent_before_a_process_died_arrives(ground: Ground) -> None:
 
 
 def test_the_database_knows_for_whom_it_works(ground: Ground) -> None:
-    found = []
+    results = []
     database = ground.database
 
-    class Told(MemoryJobStore):
+    class RecordingJobStore(MemoryJobStore):
         async def get(self, job_id: object) -> None:  # type: ignore[override]
-            found.append(ground.roads.whose())
+            results.append(ground.roads.whose())
 
-    road: Any = JobsRoad(ground.roads, ground.process, Told(database.link()))
+    road: Any = JobsRoad(ground.roads, ground.process, RecordingJobStore(database.link()))
     ground.run(lambda: road.get(None))
-    assert found == ["p1"]
+    assert results == ["p1"]
     assert ground.roads.whose() == ""
 
 
 def test_news_of_work_is_told_to_the_living(ground: Ground) -> None:
-    found: list[str] = []
-    ground.run(lambda: ground.jobs.listen(found.append))
+    found_names: list[str] = []
+    ground.run(lambda: ground.jobs.listen(found_names.append))
     database = ground.database
     database.notify("default")
     ground.pass_time(1.0)
-    assert found == ["default"]
+    assert found_names == ["default"]
     ground.roads.manner.away("p1", 10.0)
     database.notify("default")
     ground.pass_time(11.0)
-    assert found == ["default"]
+    assert found_names == ["default"]
     ground.process.die()
     assert database.listeners == []

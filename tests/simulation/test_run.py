@@ -18,7 +18,7 @@ from tests.simulation.__main__ import main
 from tests.simulation.chance import Chance
 from tests.simulation.customer import Customer
 from tests.simulation.program import Program
-from tests.simulation.report import replay, told
+from tests.simulation.report import describe, replay
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import FAULTS, Swarm
@@ -29,7 +29,7 @@ from tests.simulation.watch import Broken, Struck
 def test_seed_has_work_of_each_kind() -> None:
     """Two hundred seeds, in one interpreter and in several, run beside these tests (`make test-slow`)."""
     outcome = run_seed(Options(1))
-    assert outcome.broken is None, told(outcome)
+    assert outcome.broken is None, describe(outcome)
     assert outcome.healed_s is not None
     for event in ("job_finished", "token_refreshed", "call_attempted", "schedule_fired"):
         assert outcome.seen.get(event), event
@@ -94,7 +94,7 @@ def test_a_process_that_ends_by_a_bug_breaks_the_seed() -> None:
     assert outcome.broken is not None
     assert outcome.broken.invariant == "crash"
     assert "a bug" in outcome.broken.why
-    report = told(outcome)
+    report = describe(outcome)
     assert replay(outcome.options) in report
     assert len(outcome.last) == 40
 
@@ -144,7 +144,7 @@ def test_an_error_of_the_world_is_told_with_its_seed(monkeypatch: pytest.MonkeyP
     assert outcome.broken is not None
     assert outcome.broken.invariant == "harness"
     assert "KeyError('nobody') in fail (test_run.py, line" in outcome.broken.why
-    assert replay(outcome.options) in told(outcome)
+    assert replay(outcome.options) in describe(outcome)
 
 
 @pytest.mark.slow
@@ -186,10 +186,10 @@ def test_seed_of_an_ablation_is_replayed_without_its_safeguard(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     fence = ablations.named("no fence check")
-    found = ablations.search(fence, range(100))
-    assert found is not None
-    command = replay(Options(found.seed, parts=fence.parts()))
-    expected = f"python -m tests.simulation --seed {found.seed} --ablation 'no fence check' --trace"
+    finding = ablations.search(fence, range(100))
+    assert finding is not None
+    command = replay(Options(finding.seed, parts=fence.parts()))
+    expected = f"python -m tests.simulation --seed {finding.seed} --ablation 'no fence check' --trace"
     assert command == expected
     assert main(shlex.split(command)[3:]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -198,7 +198,7 @@ def test_seed_of_an_ablation_is_replayed_without_its_safeguard(
 
 
 @pytest.mark.parametrize(
-    "given",
+    "option",
     [
         "--ablations --seed 3",
         "--ablations --json",
@@ -211,22 +211,22 @@ def test_seed_of_an_ablation_is_replayed_without_its_safeguard(
         "--seed 3 --ablation nonsense",
     ],
 )
-def test_option_without_an_effect_is_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_option_without_an_effect_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(shlex.split(given))
+        main(shlex.split(option))
     assert ended.value.code == 2
     assert "error: " in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("count", "breaks", "told"),
+    ("count", "breaks", "expected"),
     [(4, None, "0 broken (3/n = 75 %)"), (3, None, "0 broken"), (4, "I1", "4 broken")],
 )
 def test_a_zero_says_how_much_it_leaves_possible(
     count: int,
     breaks: str | None,
-    told: str,
+    expected: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -236,16 +236,16 @@ def test_a_zero_says_how_much_it_leaves_possible(
     main(["--seeds", str(count)])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(f"{count} seeds in ")
-    assert last.endswith(f" s, {count},000 steps: {told}")
+    assert last.endswith(f" s, {count},000 steps: {expected}")
 
 
 @pytest.mark.slow
 def test_seeds_are_told_as_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "2", "--from", "3", "--processes", "1", "--json"]) == 0
-    *seeds, whole = map(json.loads, capsys.readouterr().out.splitlines())
+    *seeds, summary = map(json.loads, capsys.readouterr().out.splitlines())
     assert [line["seed"] for line in seeds] == [3, 4]
-    assert whole["seeds"] == 2
-    assert whole["broken"] == 0
+    assert summary["seeds"] == 2
+    assert summary["broken"] == 0
 
 
 def test_a_replay_says_all_that_decides_a_run() -> None:

@@ -36,10 +36,10 @@ def middle(least_most: tuple[float, float]) -> float:
 
 
 def run(loop: SimLoop, work: Callable[[], Awaitable[Any]]) -> Any:
-    async def told() -> Any:
+    async def scenario() -> Any:
         return await work()
 
-    return loop.run_until_complete(loop.create_task(told(), context=Context()))
+    return loop.run_until_complete(loop.create_task(scenario(), context=Context()))
 
 
 async def pages_of(journal: SimJournal) -> list[list[JournalHead]]:

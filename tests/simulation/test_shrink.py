@@ -34,8 +34,8 @@ def test_only_the_faults_that_it_needs_are_left() -> None:
         return outcome(options, "I6" if needed else None)
 
     smallest = shrink(run, Options(seed))
-    left = Swarm.of(Chance(seed).swarm).without(smallest.options.without)
-    assert set(left.faults) == {"kill", "cut"}
+    swarm = Swarm.of(Chance(seed).swarm).without(smallest.options.without)
+    assert set(swarm.faults) == {"kill", "cut"}
 
 
 def test_another_breach_is_no_smaller_form_of_it() -> None:
@@ -54,8 +54,8 @@ def test_another_mistake_under_the_same_name_is_none_either() -> None:
     seed = seed_with("kill", "cut")
 
     def run(options: Options) -> Outcome:
-        left = "work 7 (sim.call)" if "kill" not in options.without else "a slot"
-        return outcome(options, "liveness", f"{left} of quiet-{len(options.without)} is left")
+        reason = "work 7 (sim.call)" if "kill" not in options.without else "a slot"
+        return outcome(options, "liveness", f"{reason} of quiet-{len(options.without)} is left")
 
     smallest = shrink(run, Options(seed))
     assert smallest.broken is not None
@@ -70,9 +70,9 @@ def test_chance_is_left_only_where_it_is_needed() -> None:
         return outcome(options, "I4" if by_chance else None)
 
     blanked = shrink(run, Options(1)).options.fifo
-    left = [step for step in range(STEPS) if not any(begin <= step < end for begin, end in blanked)]
-    assert 700 in left
-    assert len(left) <= STEPS / FINEST + FINEST
+    steps_left = [step for step in range(STEPS) if not any(begin <= step < end for begin, end in blanked)]
+    assert 700 in steps_left
+    assert len(steps_left) <= STEPS / FINEST + FINEST
 
 
 def test_run_that_breaks_nothing_cannot_be_shrunk() -> None:

@@ -14,7 +14,7 @@ from tests.simulation.swarm import FAULTS
 
 
 def everything() -> Counter[str]:
-    struck = Counter(dict.fromkeys((*FAULTS, *strikes.ALONE), 1))
+    struck = Counter(dict.fromkeys((*FAULTS, *strikes.DEGRADED_POINTS), 1))
     for point in POINTS - set(strikes.UNREACHED):
         struck.update((strikes.passed(point), f"kill {point}", f"stop {point}"))
     return struck
@@ -48,7 +48,7 @@ def test_unreachable_point_says_why_and_is_a_point() -> None:
 
 def test_the_table_names_every_fault_and_every_point() -> None:
     text = "\n".join(strikes.table(everything()))
-    assert all(f"   {name}: " in text for name in (*FAULTS, *strikes.ALONE, *POINTS))
+    assert all(f"   {name}: " in text for name in (*FAULTS, *strikes.DEGRADED_POINTS, *POINTS))
     assert "token.after_sent: 1 killed there, 1 stopped there" in text
 
 
@@ -56,14 +56,14 @@ def test_the_table_names_every_fault_and_every_point() -> None:
 def test_enough_seeds_in_which_something_never_happened_are_a_breach(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["--seeds", "1", "--from", "1", "--processes", "1"]
-    assert main(asked) == 0
+    arguments = ["--seeds", "1", "--from", "1", "--processes", "1"]
+    assert main(arguments) == 0
     assert "never happened" not in capsys.readouterr().out
     monkeypatch.setattr(strikes, "ENOUGH", 1)
-    assert main(asked) == 1
+    assert main(arguments) == 1
     assert "never happened: " in capsys.readouterr().out
-    assert main([*asked, "--json"]) == 1
-    whole = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert whole["never"]
-    assert whole["struck"]["pass job.after_claim"] > 0
-    assert main([*asked, "--without", "kill"]) == 0, "what was left out cannot have happened"
+    assert main([*arguments, "--json"]) == 1
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary["never"]
+    assert summary["struck"]["pass job.after_claim"] > 0
+    assert main([*arguments, "--without", "kill"]) == 0, "what was left out cannot have happened"

@@ -39,11 +39,11 @@ def test_draw_does_not_shift_later_draws() -> None:
 
 
 def test_a_fault_is_left_out_and_the_others_stay() -> None:
-    whole = next(swarm for seed in range(99) if len((swarm := Swarm.of(Random(seed))).faults) > 3)
-    name, *others = whole.faults
-    less = whole.without({name})
+    full_swarm = next(swarm for seed in range(99) if len((swarm := Swarm.of(Random(seed))).faults) > 3)
+    name, *others = full_swarm.faults
+    less = full_swarm.without({name})
     assert less.strength(name) == 0.0
-    assert {other: less.strength(other) for other in others} == {o: whole.faults[o] for o in others}
+    assert {other: less.strength(other) for other in others} == {o: full_swarm.faults[o] for o in others}
     assert [line.split()[0] for line in less.words()] == others
 
 
@@ -61,39 +61,39 @@ class Killed(BaseException):
 
 @contextmanager
 def killing(share: float) -> Iterator[list[str]]:
-    places: list[str] = []
+    points_struck: list[str] = []
 
-    def strike(place: str, action: str) -> None:
-        places.append(place)
+    def strike(point: str, action: str) -> None:
+        points_struck.append(point)
         assert action == "kill"
         raise Killed
 
     with points.armed(points.Dice(Random(1), share, 0.0), strike) as dice:
-        yield places
+        yield points_struck
         dice.heal()
         faultpoint.faultpoint("job.before_ack")  # healed
 
 
 def test_an_armed_point_kills_in_its_place() -> None:
-    with killing(1.0) as places, pytest.raises(Killed):
+    with killing(1.0) as points_struck, pytest.raises(Killed):
         faultpoint.faultpoint("job.after_claim")
-    assert places == ["job.after_claim"]
+    assert points_struck == ["job.after_claim"]
 
 
 def test_some_passes_kill_and_most_do_not() -> None:
     killed = 0
-    with killing(0.05) as places:
+    with killing(0.05) as points_struck:
         for _ in range(1000):
             try:
                 faultpoint.faultpoint("job.after_claim")
             except Killed:
                 killed += 1
-    assert 20 <= killed == len(places) <= 100
+    assert 20 <= killed == len(points_struck) <= 100
 
 
 def test_more_passes_kill_where_there_are_few() -> None:
     killed: list[str] = []
-    with points.armed(points.Dice(Random(1), 0.05, 0.0), lambda place, action: killed.append(place)):
+    with points.armed(points.Dice(Random(1), 0.05, 0.0), lambda point, action: killed.append(point)):
         for _ in range(1000):
             faultpoint.faultpoint("job.after_claim")
             faultpoint.faultpoint("schedule_run.after_take")
@@ -103,7 +103,7 @@ def test_more_passes_kill_where_there_are_few() -> None:
 
 def test_a_stop_is_within_a_refresh_alone() -> None:
     struck: list[tuple[str, str]] = []
-    with points.armed(points.Dice(Random(1), 0.0, 1.0), lambda *what: struck.append(what)):
+    with points.armed(points.Dice(Random(1), 0.0, 1.0), lambda *args: struck.append(args)):
         faultpoint.faultpoint("job.after_claim")
         faultpoint.faultpoint("token.after_answer")
     assert struck == [("token.after_answer", "stop")]
@@ -124,7 +124,7 @@ def test_fault_that_ends_early_is_reported_as_over() -> None:
     away = Spells("away")
     world.watch.tell(Struck("away", 60.0), NOBODY)
     Trouble(world.swarm, world.chance.faults, world).heal()
-    for told in world.watch.told:
-        away.see(told)
+    for entry in world.watch.told:
+        away.see(entry)
     world.close()
     assert away.ended_for_all(0.0) == 0.0

@@ -19,13 +19,13 @@ from tests.simulation.watch import (
     Accepted,
     CalledOff,
     DeclaredLost,
+    Entry,
     Freed,
+    Observed,
     Ran,
-    Seen,
     SlotExpired,
     Struck,
     TimedOut,
-    Told,
 )
 
 JOB, OTHER = UUID(int=1), UUID(int=2)
@@ -48,7 +48,7 @@ def finished(kind: str, code: str) -> JobFinished:
         (ServiceFailed("worker", UNWRITTEN), {"cut"}),
         (DeadLetterFailed("1", "a", None, "the store is away"), {"cut"}),
     ],
-    ids=lambda given: getattr(given, "name", ""),
+    ids=lambda param: getattr(param, "name", ""),
 )
 def test_a_failure_has_a_fault_behind_it(event: Event, causes: set[str]) -> None:
     assert bug_in(event, causes) is None
@@ -77,7 +77,7 @@ def test_successful_event_is_no_bug() -> None:
 
 
 @pytest.mark.parametrize(
-    "seen",
+    "observed",
     [
         Struck("kill", 3.0),
         DeclaredLost(JOB, proven=False),
@@ -86,9 +86,9 @@ def test_successful_event_is_no_bug() -> None:
         Accepted(JOB, 7, "rescheduled", 1),
         Accepted(JOB, 7, "cancelled", 1),
     ],
-    ids=lambda seen: type(seen).__name__,
+    ids=lambda param: type(param).__name__,
 )
-def test_in_a_calm_seed_nothing_happens(seen: Seen) -> None:
+def test_in_a_calm_seed_nothing_happens(observed: Observed) -> None:
     calm = Calm()
     for fine in (
         Ran(JOB, 7, "a", "sim.work", 1),
@@ -97,8 +97,8 @@ def test_in_a_calm_seed_nothing_happens(seen: Seen) -> None:
         CalledOff(OTHER),
         Accepted(OTHER, 9, "cancelled", 1),
     ):
-        assert calm.see(Told(1.0, "p1", fine)) is None
-    assert calm.see(Told(1.0, "p1", seen)) is not None
+        assert calm.see(Entry(1.0, "p1", fine)) is None
+    assert calm.see(Entry(1.0, "p1", observed)) is not None
 
 
 def test_in_a_calm_seed_no_generation_is_sent_twice() -> None:
@@ -118,7 +118,7 @@ def test_in_a_calm_seed_no_generation_is_sent_twice() -> None:
 
 
 def test_a_slot_that_is_left_to_its_lease_is_found() -> None:
-    expired = Told(170.0, "p1", SlotExpired("account", 100.0, 1))
+    expired = Entry(170.0, "p1", SlotExpired("account", 100.0, 1))
     assert LeftToItsLease().see(expired) is not None
     for process, fault, at, excused in [
         ("p1", "kill", 90.0, True),
@@ -128,7 +128,7 @@ def test_a_slot_that_is_left_to_its_lease_is_found() -> None:
         ("p1", "restart", 90.0, False),
     ]:
         slots = LeftToItsLease()
-        slots.see(Told(at, process, Struck(fault, at)))
+        slots.see(Entry(at, process, Struck(fault, at)))
         assert (slots.see(expired) is None) == excused, (process, fault, at)
 
 
@@ -146,8 +146,8 @@ def test_only_a_call_that_timed_out_after_a_fair_trial_keeps_its_slot(
     at: float, timed_out: TimedOut, excused: bool
 ) -> None:
     slots = LeftToItsLease()
-    assert slots.see(Told(at, "p1", timed_out)) is None
-    assert (slots.see(Told(110.0, "p1", SlotExpired("account", 100.0, 1))) is None) == excused
+    assert slots.see(Entry(at, "p1", timed_out)) is None
+    assert (slots.see(Entry(110.0, "p1", SlotExpired("account", 100.0, 1))) is None) == excused
 
 
 # ---- in whole seeds ----------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_only_a_call_that_timed_out_after_a_fair_trial_keeps_its_slot(
 def cannot_look(program: Program) -> None:
     """A rescuer that meets a bug at each pass."""
 
-    async def fail(*given: object) -> None:
+    async def fail(*args: object) -> None:
         raise TypeError("a bug")
 
     program.sessions.rescue = fail
@@ -168,8 +168,8 @@ def cannot_work(program: Program) -> None:
     async def fail(context: object) -> None:
         raise KeyError("a bug")
 
-    known = program.executor._handlers
-    program.executor._handlers = {**known, "sim.work": replace(known["sim.work"], run=fail)}
+    handlers = program.executor._handlers
+    program.executor._handlers = {**handlers, "sim.work": replace(handlers["sim.work"], run=fail)}
 
 
 def ends_in_an_outage(program: Program) -> None:

@@ -67,7 +67,7 @@ class Afflicted(Protocol):
 
     def jump_clock(self, name: str, by_s: float) -> None: ...
 
-    def rush(self, whose: float) -> None:
+    def rush(self, share: float) -> None:
         """Many calls of one tenant at once, from everywhere; *whose* in [0, 1) says which."""
         ...
 
@@ -148,16 +148,18 @@ class Trouble:
             await asyncio.sleep(draw.expovariate(1.0) * every_s / (0.4 + 0.6 * strength))
             await asyncio.sleep(act(draw, strength))
 
-    async def _in_spells(self, draw: Random, strength: float, manner: object, what: str, most: float) -> None:
+    async def _in_spells(
+        self, draw: Random, strength: float, behaviour: object, label: str, most: float
+    ) -> None:
         """A share that rises for a while, and falls again."""
         while True:
             await asyncio.sleep(draw.uniform(1.0, 40.0))
-            setattr(manner, what, most * strength * draw.uniform(0.3, 1.0))
+            setattr(behaviour, label, most * strength * draw.uniform(0.3, 1.0))
             lasts_s = draw.uniform(5.0, 60.0)
-            if manner is self._world.roads:
+            if behaviour is self._world.roads:
                 self._struck("cut", lasts_s)
             await asyncio.sleep(lasts_s)
-            setattr(manner, what, 0.0)
+            setattr(behaviour, label, 0.0)
 
     def _struck(self, fault: str, for_s: float, process: str = NOBODY) -> None:
         until = asyncio.get_running_loop().time() + for_s
@@ -212,11 +214,11 @@ class Trouble:
 
     def _redis_loss(self, draw: Random, strength: float) -> float:
         """In the middle of a rush: what was spent is what there is to forget."""
-        after_s, whose = draw.uniform(0.2, 2.0), draw.random()
-        self._world.rush(whose)
+        after_s, share = draw.uniform(0.2, 2.0), draw.random()
+        self._world.rush(share)
         loop = asyncio.get_running_loop()
         loop.call_later(after_s, self._world.redis.lose, context=Context())
-        loop.call_later(after_s + 0.1, self._world.rush, whose, context=Context())
+        loop.call_later(after_s + 0.1, self._world.rush, share, context=Context())
         return after_s
 
     def _redis_old(self, draw: Random, strength: float) -> float:
@@ -251,5 +253,5 @@ class Trouble:
 
 
 def _one_of(draw: Random, names: Sequence[str]) -> str | None:
-    chosen = draw.random()
-    return sorted(names)[int(chosen * len(names))] if names else None
+    draw_value = draw.random()
+    return sorted(names)[int(draw_value * len(names))] if names else None

@@ -29,11 +29,11 @@ from tests.simulation.watch import (
     Broken,
     CalledOff,
     DeclaredLost,
+    Entry,
     Freed,
     SlotExpired,
     Struck,
     TimedOut,
-    Told,
 )
 
 STILL = frozenset({"freeze", "stop"})
@@ -115,12 +115,12 @@ def bug_in(event: Event, faults: Collection[str]) -> str | None:
 
 
 def _unless(
-    what: str, causes: Mapping[str, Collection[str]], code: str, faults: Collection[str]
+    label: str, causes: Mapping[str, Collection[str]], code: str, faults: Collection[str]
 ) -> str | None:
     possible = causes.get(code)
     if possible is None:
-        return f"{what}, and nothing here may do that"
-    return f"{what}, and no fault did that" if set(possible).isdisjoint(faults) else None
+        return f"{label}, and nothing here may do that"
+    return f"{label}, and no fault did that" if set(possible).isdisjoint(faults) else None
 
 
 class Calm:
@@ -134,14 +134,14 @@ class Calm:
     def __init__(self) -> None:
         self._called_off: set[UUID] = set()
 
-    def see(self, told: Told) -> str | None:
-        match told.seen:
+    def see(self, entry: Entry) -> str | None:
+        match entry.seen:
             case CalledOff(job_id=job_id):
                 self._called_off.add(job_id)
             case Accepted(job_id=job_id, outcome="cancelled") if job_id in self._called_off:
                 return None
             case Struck(fault=fault):
-                return f"{fault} struck {told.process or 'all'}, and no fault is on"
+                return f"{fault} struck {entry.process or 'all'}, and no fault is on"
             case DeclaredLost(session_id=session_id):
                 return f"session {session_id} was declared lost"
             case Freed(job_id=job_id):
@@ -175,30 +175,30 @@ class LeftToItsLease:
         self._kept_until_s: dict[int, float] = {}
         """By the id of a lease: when it ends at the latest, where its call timed out after a fair trial."""
 
-    def see(self, told: Told) -> str | None:
-        self._holders.see(told)
-        self._redis.see(told)
-        if isinstance(told.seen, TimedOut) and told.seen.given_s >= self.fair_s:
-            self._kept_until_s[told.seen.slot] = told.at + self.lease_s + self.under_way_s
-        if not isinstance(told.seen, SlotExpired):
+    def see(self, entry: Entry) -> str | None:
+        self._holders.see(entry)
+        self._redis.see(entry)
+        if isinstance(entry.seen, TimedOut) and entry.seen.given_s >= self.fair_s:
+            self._kept_until_s[entry.seen.slot] = entry.at + self.lease_s + self.under_way_s
+        if not isinstance(entry.seen, SlotExpired):
             return None
-        ended_s = told.seen.ended_s
-        if ended_s <= self._kept_until_s.get(told.seen.slot, -math.inf):
+        ended_s = entry.seen.ended_s
+        if ended_s <= self._kept_until_s.get(entry.seen.slot, -math.inf):
             return None
         since_s = ended_s - self.lease_s - self.back_s
-        if self._holders.of(told.process, since_s, ended_s) or self._redis.anywhere(since_s, told.at):
+        if self._holders.of(entry.process, since_s, ended_s) or self._redis.anywhere(since_s, entry.at):
             return None
-        return f"a slot of {told.seen.key} was left by {told.process} to the end of its lease"
+        return f"a slot of {entry.seen.key} was left by {entry.process} to the end of its lease"
 
 
 def sent_twice(ledger: Ledger, now: float) -> Broken | None:
     """Where nothing is lost each generation is presented once, unless its answer left it as it is."""
-    seen = set()
+    names_seen = set()
     for post in posts_of(ledger):
         presented = post.provider, post.connection, post.generation
-        if presented in seen:
+        if presented in names_seen:
             why = f"generation {post.generation} of {post.connection} was presented again"
             return Broken("calm", now, why)
         if not post.unrotated:
-            seen.add(presented)
+            names_seen.add(presented)
     return None

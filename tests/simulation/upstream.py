@@ -110,11 +110,11 @@ class SimUpstream:
             return 503
         return 200 if verdict == "live" else 401
 
-    def _chance(self, manner: str) -> bool:
+    def _chance(self, behaviour: str) -> bool:
         """Whether it treats this call so."""
-        share: float = getattr(self.manner, manner)
+        share: float = getattr(self.manner, behaviour)
         if share > 0 and self._draw.random() < share:
-            self.watch.strikes[FAULTS_OF[manner]] += 1
+            self.watch.strikes[FAULTS_OF[behaviour]] += 1
             return True
         return False
 
@@ -129,16 +129,16 @@ class UpstreamRoad:
 
     async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         """Send once."""
-        began, name, admission = asyncio.get_running_loop().time(), self._process.name, take()
-        came = await self._wire.ask(
+        start_at, name, admission = asyncio.get_running_loop().time(), self._process.name, take()
+        response = await self._wire.ask(
             lambda: self._upstream.arrive(request, name, admission), request.deadline_s
         )
-        if isinstance(came, HttpResponse):
-            came.took_s = asyncio.get_running_loop().time() - began
-            return came
-        if came == "timeout" and admission is not None and admission.slot is not None:
+        if isinstance(response, HttpResponse):
+            response.took_s = asyncio.get_running_loop().time() - start_at
+            return response
+        if response == "timeout" and admission is not None and admission.slot is not None:
             self._upstream.watch.tell(TimedOut(admission.slot, request.deadline_s), name)
-        return NoResponse(sent=True, kind=came, why="the answer did not come")
+        return NoResponse(sent=True, kind=response, why="the answer did not come")
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoResponse]:

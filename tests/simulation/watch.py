@@ -266,19 +266,19 @@ class BreakerClosed:
     breaker: str
 
 
-Seen = (
+Observed = (
     Enqueued | AskedAgain | Redriven | Claimed | Freed | Accepted | CalledOff | Ran | Returned
     | Opened | Beat | Closed | DeclaredLost | Struck | Over
     | Read | Arrived | Left | Kept | SlotExpired | TimedOut | BreakerOpened | BreakerClosed
 )  # fmt: skip
 
 
-class Told(NamedTuple):
+class Entry(NamedTuple):
     """Something that was seen, when, and of which process."""
 
     at: float
     process: str
-    seen: Seen
+    seen: Observed
 
 
 class Invariant(Protocol):
@@ -286,7 +286,7 @@ class Invariant(Protocol):
 
     name: str
 
-    def see(self, told: Told) -> str | None:
+    def see(self, entry: Entry) -> str | None:
         """Take it in; the breach in plain words where it is one."""
         ...
 
@@ -296,33 +296,33 @@ class Watch:
     their names."""
 
     def __init__(
-        self, now: Callable[[], float], whose: Callable[[], str], strikes: Counter[str] | None = None
+        self, now: Callable[[], float], owner: Callable[[], str], strikes: Counter[str] | None = None
     ) -> None:
-        self._whose = whose
+        self._whose = owner
         self.strikes: Counter[str] = Counter() if strikes is None else strikes
         self.now = now
-        self.told: list[Told] = []
+        self.told: list[Entry] = []
         self.invariants: tuple[Invariant, ...] = ()
         self.broken: Broken | None = None
 
-    def tell(self, seen: Seen, process: str | None = None) -> None:
+    def tell(self, observed: Observed, process: str | None = None) -> None:
         """Write it down and have each invariant see it. *process* None: whose step it is."""
-        told = Told(self.now(), self._whose() if process is None else process, seen)
-        self.told.append(told)
+        entry = Entry(self.now(), self._whose() if process is None else process, observed)
+        self.told.append(entry)
         if self.broken is None:
-            self.broken = first_breach([told], self.invariants)
+            self.broken = first_breach([entry], self.invariants)
 
     def counts(self) -> dict[str, int]:
         """How often each kind of thing was told, by its name in small letters."""
-        return dict(Counter(type(told.seen).__name__.lower() for told in self.told))
+        return dict(Counter(type(entry.seen).__name__.lower() for entry in self.told))
 
 
-def first_breach(journal: Iterable[Told], invariants: Iterable[Invariant]) -> Broken | None:
+def first_breach(journal: Iterable[Entry], invariants: Iterable[Invariant]) -> Broken | None:
     """The first breach that *invariants* find in what is told, in its order."""
     watching = tuple(invariants)
-    for told in journal:
+    for entry in journal:
         for invariant in watching:
-            why = invariant.see(told)
+            why = invariant.see(entry)
             if why is not None:
-                return Broken(invariant.name, told.at, why)
+                return Broken(invariant.name, entry.at, why)
     return None

@@ -17,7 +17,7 @@ from tests.simulation.process import SimProcess
 
 T = TypeVar("T")
 
-Gone = Literal["timeout", "reset"]
+Disconnected = Literal["timeout", "reset"]
 HowItEnded = Literal["answered", "lost", "cut", "died", "gave_up", "cancelled"]
 """As the server sees it, or as only the simulation knows: the answer left, or was lost on its way; the server
 broke the connection; the caller died, had waited for too long, or did not want it any more."""
@@ -58,12 +58,12 @@ class Wire:
 
     async def ask(
         self, serve: Callable[[], WireResponse[T]], deadline_s: float, late_s: float = 0.0
-    ) -> T | Gone:
+    ) -> T | Disconnected:
         """Send, and wait for the answer at most *deadline_s*; *late_s*: the request is held up on its way."""
-        told: asyncio.Future[T | Gone] = asyncio.get_running_loop().create_future()
-        exchange = self.send(serve, deadline_s, partial(_tell, told), late_s)
+        result: asyncio.Future[T | Disconnected] = asyncio.get_running_loop().create_future()
+        exchange = self.send(serve, deadline_s, partial(_tell, result), late_s)
         try:
-            return await told
+            return await result
         finally:
             exchange.leave("cancelled")  # nothing where it has come
 
@@ -71,7 +71,7 @@ class Wire:
         self,
         serve: Callable[[], WireResponse[T]],
         deadline_s: float,
-        tell: Callable[[T | Gone], None],
+        tell: Callable[[T | Disconnected], None],
         late_s: float = 0.0,
     ) -> Exchange[T]:
         """The same without anybody who waits: *tell* is told once, in the world or by the process's timer."""
@@ -88,7 +88,7 @@ class Exchange(Generic[T]):
 
     def __init__(
         self,
-        tell: Callable[[T | Gone], None],
+        tell: Callable[[T | Disconnected], None],
         serve: Callable[[], WireResponse[T]],
         latency_s: Callable[[], float],
         is_cut: Callable[[], bool],
@@ -120,23 +120,23 @@ class Exchange(Generic[T]):
             reply.ended("lost")
             return
         reply.ended("cut" if reply.answer is None else "answered")
-        answer: T | Gone = "reset" if reply.answer is None else reply.answer
+        answer: T | Disconnected = "reset" if reply.answer is None else reply.answer
         loop = asyncio.get_running_loop()
         loop.call_later(self._latency_s(), self._come_home, answer, context=Context())
 
-    def _come_home(self, answer: T | Gone) -> None:
+    def _come_home(self, answer: T | Disconnected) -> None:
         self.come("reset" if self._is_cut() else answer)
 
-    def come(self, what: T | Gone) -> None:
+    def come(self, value: T | Disconnected) -> None:
         """Tell *what* came of it, unless that was told before."""
         if self.leave("gave_up"):
-            self._tell(what)
+            self._tell(value)
 
     def leave(self, how: HowItEnded) -> bool:
         """Nobody wants to know any more what comes of it; False where it was told before."""
         forget, self.forget = self.forget, ()
-        for each in forget:
-            each()
+        for forget_callback in forget:
+            forget_callback()
         if forget:
             self.hang_up(how)
         return bool(forget)
@@ -150,6 +150,6 @@ class Exchange(Generic[T]):
             self._reply.ended(how)
 
 
-def _tell(told: asyncio.Future[T], what: T) -> None:
-    if not told.done():
-        told.set_result(what)
+def _tell(result: asyncio.Future[T], value: T) -> None:
+    if not result.done():
+        result.set_result(value)

@@ -77,15 +77,15 @@ def orders(draw: Random, hazards: Hazards, within_s: float) -> list[Order]:
     kinds = ["slow"] * hazards.slow + ["poison"] * hazards.poison + ["killer"] * hazards.killer
     kinds += ["burst"] * BURSTS
     kinds += ["work", "call"] * ((JOBS - len(kinds)) // 2)
-    found = [(within_s * draw.random(), draw.choice(TENANTS), kind) for kind in kinds]
+    planned = [(within_s * draw.random(), draw.choice(TENANTS), kind) for kind in kinds]
     flood_s = within_s * draw.random() / 2
-    found += [(flood_s, NOISY, "flood") for _ in range(hazards.noisy)]
+    planned += [(flood_s, NOISY, "flood") for _ in range(hazards.noisy)]
     if hazards.noisy:
-        found += [(flood_s + 1.0, tenant, "flood") for tenant in TENANTS if tenant != NOISY]
-    found.sort()
+        planned += [(flood_s + 1.0, tenant, "flood") for tenant in TENANTS if tenant != NOISY]
+    planned.sort()
     return [
         Order(at_s, work, tenant, kind, draw.uniform(*_takes_s(kind)), draw.randint(1, 4))
-        for work, (at_s, tenant, kind) in enumerate(found, 1)
+        for work, (at_s, tenant, kind) in enumerate(planned, 1)
     ]
 
 
@@ -172,24 +172,24 @@ class Desk:
             self._program.world.kill_here(self._program)
         return None
 
-    def _count(self, fault: str, met: bool = True) -> None:
-        self._program.world.watch.strikes[fault] += met
+    def _count(self, fault: str, counted: bool = True) -> None:
+        self._program.world.watch.strikes[fault] += counted
 
     async def read(self, tenant: str, name: str) -> None:
         """One call, whose answer tells whose data it is."""
         call = Call(
             self._program.world.key_of(tenant), "GET", "https://api.sim/data", headers={CALL_HEADER: name}
         )
-        came = await self._program.pipeline.send(call)
-        told = json.loads(came.response.body)["tenant"]
-        self._program.world.watch.tell(Read(tenant, told), self._program.name)
+        result = await self._program.pipeline.send(call)
+        body_tenant = json.loads(result.response.body)["tenant"]
+        self._program.world.watch.tell(Read(tenant, body_tenant), self._program.name)
 
     async def read_many(self, tenant: str, name: str) -> None:
         """Many at once; raises what the first of those that failed met."""
         reads = [self.read(tenant, f"{name}/{number}") for number in range(AT_ONCE)]
-        for met in await asyncio.gather(*reads, return_exceptions=True):
-            if isinstance(met, BaseException):
-                raise met
+        for error in await asyncio.gather(*reads, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
 
     def rush(self, tenant: str) -> None:
         """Many at once, and nobody waits for them."""

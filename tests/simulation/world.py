@@ -227,8 +227,8 @@ class World:
         if process.state == "frozen":
             self.watch.tell(Over("freeze"), process.name)
             process.state = "running"
-            held, process.held = process.held, []
-            self.loop.take_back(held)
+            handles, process.held = process.held, []
+            self.loop.take_back(handles)
 
     def restart(self, name: str) -> None:
         """Ask it to stop; it begins anew once it has."""
@@ -244,19 +244,19 @@ class World:
             self.watch.tell(Struck("jump", self.now()), name)
             program.clock.wall_s += by_s
 
-    def rush(self, whose: float) -> None:
+    def rush(self, share: float) -> None:
         """Many calls of one tenant at once, by each process."""
         for program in self.programs.values():
             if self.bad:
-                program.desk.rush(TENANTS[int(whose * len(TENANTS))])
+                program.desk.rush(TENANTS[int(share * len(TENANTS))])
 
-    def strike_here(self, place: str, action: str) -> None:
+    def strike_here(self, point: str, action: str) -> None:
         """Kill or stop the process whose code passes a fault point; one that no fault meets goes on."""
         process = current()
         program = None if process is None else self.programs.get(process.name)
         if program is None or program.process is not process:
             return
-        for counted in (f"{action} {place}", "points" if action == "kill" else action):
+        for counted in (f"{action} {point}", "points" if action == "kill" else action):
             self.watch.strikes[counted] += 1
         if action == "kill":
             self.kill_here(program)
@@ -266,13 +266,13 @@ class World:
 
     def close(self) -> None:
         """Let go of all tasks without running any of their code: ports of the dead wait for ever."""
-        left = [*asyncio.all_tasks(self.loop)]
+        tasks = [*asyncio.all_tasks(self.loop)]
         for life in self.lives:
-            left += life.remains
+            tasks += life.remains
             if not life.dead:
                 life.die()
         self.loop.close()
-        for task in left:
+        for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             _close(task)
 
@@ -290,7 +290,7 @@ def _close(task: asyncio.Task[object]) -> None:
 
 def _is_outage(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_outage(each) for each in error.exceptions)
+        return all(_is_outage(exception) for exception in error.exceptions)
     return isinstance(error, DependencyUnavailableError)
 
 

@@ -52,7 +52,7 @@ async def kinds(database: Database) -> list[str]:
 
 def full_job(**fields: Any) -> NewJob:
     """A job with every field that may be given."""
-    given: dict[str, Any] = {
+    caller_fields: dict[str, Any] = {
         "tenant_id": "Müller & 100 % $1",
         "queue": "slow",
         "provider": "shopify",
@@ -65,7 +65,7 @@ def full_job(**fields: Any) -> NewJob:
         "expires_in_s": 7200.0,
         "tags": ("one", "two"),
     }
-    return new_job(**(given | fields))
+    return new_job(**(caller_fields | fields))
 
 
 # ---- the drivers -----------------------------------------------------------------------------------
@@ -147,16 +147,16 @@ async def test_every_field_arrives(
         args, tags, replay_of, date_trunc('hour', run_at - created_at) AS due,
         date_trunc('hour', expires_at - created_at) AS expires,
         date_trunc('minute', unique_until - created_at) AS held"""
-    found = await rows(database, f"SELECT {columns} FROM job ORDER BY unique_key")
-    assert found[0] == found[1] == found[2]
-    assert found[0]["tenant_id"] == by_store.tenant_id
+    jobs_found = await rows(database, f"SELECT {columns} FROM job ORDER BY unique_key")
+    assert jobs_found[0] == jobs_found[1] == jobs_found[2]
+    assert jobs_found[0]["tenant_id"] == by_store.tenant_id
 
 
 async def test_a_batch_comes_back_in_its_order(callers: PostgresCallerJobs, theirs: Any) -> None:
     jobs = [new_job(kind, unique_key=key) for kind, key in (("b", "x"), ("a", "y"), ("b", "x"), ("a", None))]
     async with theirs.transaction():
         stored = await callers.store(theirs, jobs)
-    assert [each.inserted for each in stored].count(True) == 3
+    assert [enqueued.inserted for enqueued in stored].count(True) == 3
     assert stored[0].job_id == stored[2].job_id
     assert [stored[1].job_id, stored[3].job_id] == [jobs[1].job_id, jobs[3].job_id]
 
@@ -259,17 +259,19 @@ async def test_insert_with_the_same_unique_key_waits_for_the_other_transaction_a
     first, second = theirs.transaction(), other.transaction()
     await first.start()
     await second.start()
-    one, two = new_job(unique_key="k", priority=2), new_job(unique_key="k", priority=0)
-    await callers.store(theirs, [one])
+    first_job, two = new_job(unique_key="k", priority=2), new_job(unique_key="k", priority=0)
+    await callers.store(theirs, [first_job])
     waiting = asyncio.create_task(callers.store(other, [two]))
     await until_blocked(database)
     await getattr(first, end)()
     (stored,) = await waiting
     await second.commit()
-    kept = one if end == "commit" else two
-    assert stored == Enqueued(kept.job_id, kept is two, "none" if kept is two else "waiting")
-    found = await rows(database, "SELECT job_id, priority FROM job")
-    assert found == [{"job_id": kept.job_id, "priority": 0}], "the more urgent one counts"
+    stored_job = first_job if end == "commit" else two
+    assert stored == Enqueued(
+        stored_job.job_id, stored_job is two, "none" if stored_job is two else "waiting"
+    )
+    jobs_found = await rows(database, "SELECT job_id, priority FROM job")
+    assert jobs_found == [{"job_id": stored_job.job_id, "priority": 0}], "the more urgent one counts"
     await other.close(timeout=5)
 
 
@@ -289,9 +291,9 @@ async def test_a_long_transaction_holds_up_nobody(
         await callers.store(other, [new_job("lane")])
     (stored,) = await jobs.enqueue([new_job("lane")])
     async with asyncio.timeout(20):
-        taken = await claimed(jobs, session_id, 3)
-    assert stored.job_id in taken
-    assert late.job_id not in taken
+        job_ids = await claimed(jobs, session_id, 3)
+    assert stored.job_id in job_ids
+    assert late.job_id not in job_ids
     await transaction.commit()
     assert await claimed(jobs, session_id, 1) == {late.job_id}
     await other.close(timeout=5)
@@ -299,7 +301,7 @@ async def test_a_long_transaction_holds_up_nobody(
 
 async def claimed(jobs: PostgresJobStore, session_id: UUID, count: int) -> set[UUID]:
     """Claim until *count* jobs were had."""
-    taken: set[UUID] = set()
-    while len(taken) < count:
-        taken |= {job.job_id for job in await jobs.claim(ClaimFilter(), count, session_id)}
-    return taken
+    job_ids: set[UUID] = set()
+    while len(job_ids) < count:
+        job_ids |= {job.job_id for job in await jobs.claim(ClaimFilter(), count, session_id)}
+    return job_ids

@@ -35,7 +35,7 @@ DO $$ DECLARE one uuid := (SELECT job_id FROM job LIMIT 1); BEGIN
     END LOOP;
 END $$
 """
-PLACES = "SELECT (lane_places(ARRAY['acme'], ARRAY['g'], ARRAY[1]))[1] AS n"
+READ_PLACES = "SELECT (lane_places(ARRAY['acme'], ARRAY['g'], ARRAY[1]))[1] AS n"
 FULL = "SELECT cap_is_full('acme', 'g') AS full"
 READ = """
 SELECT sum(pg_stat_get_xact_tuples_returned(format('job_running_%s_idx', name)::regclass))::integer
@@ -61,17 +61,17 @@ async def capped(database: Database, cap: str, jobs: int) -> PostgresJobStore:
     return store
 
 
-async def places(database: Database) -> int:
-    (row,) = await rows(database, PLACES)
+async def count_places(database: Database) -> int:
+    (row,) = await rows(database, READ_PLACES)
     return int(row["n"])
 
 
 async def entries_read(database: Database, look: str) -> tuple[object, int]:
     """Return the result of *look*, and how many entries of the two indexes it read."""
     async with database.transaction() as transaction:
-        before = (await transaction.fetch(sql(READ)))[0][0]
+        count_before = (await transaction.fetch(sql(READ)))[0][0]
         result = (await transaction.fetch(sql(look)))[0][0]
-        return result, (await transaction.fetch(sql(READ)))[0][0] - before
+        return result, (await transaction.fetch(sql(READ)))[0][0] - count_before
 
 
 @pytest.mark.slow
@@ -84,15 +84,15 @@ async def test_cap_count_reads_no_job_that_ran_long_ago(
     async with held_snapshot(database_settings.dsn):
         for ago_s in range(RAN + 60, 60, -SLICE):  # each slice has the time of a statement
             await run(database, RUN_AND_END.format(first_ago_s=ago_s, last_ago_s=ago_s - SLICE + 1))
-        assert await places(database) == CAP
+        assert await count_places(database) == CAP
         assert len(await store.claim(ClaimFilter(), 2, session_id)) == 2
         for statement in ("SELECT", "VACUUM (ANALYZE) job"):
             await run(database, statement)
-            for look, expected in ((PLACES, 1), (FULL, False)):
+            for look, expected in ((READ_PLACES, 1), (FULL, False)):
                 result, read = await entries_read(database, look)
                 assert result == expected
                 assert 2 <= read <= 10
-        for look in (PLACES, FULL):
+        for look in (READ_PLACES, FULL):
             await run(database, "UPDATE concurrency_cap SET counted_from = '-infinity'")
             assert (await entries_read(database, look))[1] > RAN
 
@@ -105,23 +105,23 @@ async def test_count_start_follows_the_oldest_running_job(database: Database, ca
     await run(database, "UPDATE job SET started_at = now() - interval '1 hour' WHERE state = 'running'")
     await run(database, "UPDATE concurrency_cap SET counted_from = '-infinity'")
     for _ in range(2):
-        assert await places(database) == 1
+        assert await count_places(database) == 1
         assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(3600.0, abs=5.0)
     await run(database, "UPDATE job SET started_at = now() WHERE state = 'running'")
-    assert await places(database) == 1
+    assert await count_places(database) == 1
     assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(20.0, abs=4.0)
 
 
 @pytest.mark.parametrize("cap", CAPS)
-@pytest.mark.parametrize("look", [PLACES, FULL], ids=["held", "seen"])
+@pytest.mark.parametrize("look", [READ_PLACES, FULL], ids=["held", "seen"])
 async def test_a_clock_that_is_set_back_hides_nobody(database: Database, cap: str, look: str) -> None:
     """Whoever began by the new time is before the moment from which the old one counted."""
     store, session_id = await capped(database, cap, CAP), await a_session(database)
     assert len(await store.claim(ClaimFilter(), CAP, session_id)) == CAP
     await run(database, "UPDATE concurrency_cap SET counted_from = now() + interval '1 minute'")
     (row,) = await rows(database, look)
-    assert row == ({"n": 0} if look == PLACES else {"full": True})
-    assert await places(database) == 0
+    assert row == ({"n": 0} if look == READ_PLACES else {"full": True})
+    assert await count_places(database) == 0
     assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(20.0, abs=4.0)
 
 
@@ -132,7 +132,7 @@ async def test_a_suspect_that_has_not_begun_counts(database: Database, cap: str)
     for _ in range(CAP):
         assert await store.claim_suspect(ClaimFilter(), session_id) is not None
     assert {row["started_at"] for row in await rows(database, "SELECT started_at FROM job")} == {None}
-    assert await places(database) == 0
+    assert await count_places(database) == 0
 
 
 @pytest.mark.parametrize("cap", CAPS)
@@ -144,9 +144,9 @@ async def test_a_suspect_that_begins_late_is_counted(database: Database, cap: st
     await run(
         database, "UPDATE concurrency_cap SET counted_from = now() - interval '2 minutes'"
     )  # it was then
-    assert await places(database) == CAP - 1
+    assert await count_places(database) == CAP - 1
     await run(database, "UPDATE job SET started_at = now() - interval '1 minute' WHERE state = 'running'")
-    assert await places(database) == CAP - 1
+    assert await count_places(database) == CAP - 1
 
 
 @pytest.mark.parametrize("cap", CAPS)
@@ -158,10 +158,10 @@ async def test_older_transaction_uses_a_count_start_stored_after_its_begin(
     async with database.transaction() as transaction:
         earlier = raw_connection_of(transaction)
         await earlier.fetchval("SELECT now()")
-        assert await places(database) == CAP
-        noted = await rows(database, COUNTED_FROM.replace("now()", "'epoch'"))
-        assert await earlier.fetchval(PLACES) == CAP
-    assert await rows(database, COUNTED_FROM.replace("now()", "'epoch'")) == noted
+        assert await count_places(database) == CAP
+        counted_rows = await rows(database, COUNTED_FROM.replace("now()", "'epoch'"))
+        assert await earlier.fetchval(READ_PLACES) == CAP
+    assert await rows(database, COUNTED_FROM.replace("now()", "'epoch'")) == counted_rows
 
 
 @pytest.mark.parametrize("cap", CAPS)
@@ -182,9 +182,9 @@ async def test_claim_during_the_setting_of_a_cap_is_counted(
         setting = asyncio.create_task(set_cap(database, CAPS[cap]))
         while not setting.done() and not await rows(database, APPLYING):
             await asyncio.sleep(0.005)
-        assert await places(database) == CAP
+        assert await count_places(database) == CAP
     await setting
-    assert await places(database) == CAP - 1
+    assert await count_places(database) == CAP - 1
 
 
 async def test_claim_before_the_lanes_were_in_step_is_counted(database: Database) -> None:
@@ -199,17 +199,17 @@ async def test_claim_before_the_lanes_were_in_step_is_counted(database: Database
     await set_cap(database, TenantShare("another", max_running=1))
     async with database.transaction() as transaction:
         await raw_connection_of(transaction).execute(CLAIMED_LONG_AGO, session_id)
-        assert await places(database) == CAP
-    assert await places(database) == CAP, "a moment was noted"
+        assert await count_places(database) == CAP
+    assert await count_places(database) == CAP, "a moment was noted"
     await lanes._apply_group("g", None)
-    assert await places(database) == CAP - 1
+    assert await count_places(database) == CAP - 1
 
 
 async def test_caps_of_another_server_are_counted_as_ours_are(database: Database) -> None:
     """A copy of its tables brings its transaction ids, which may be far ahead."""
     await capped(database, "shared", 1)
     await run(database, "UPDATE concurrency_cap SET known_by = '1000000000000'")
-    assert await places(database) == CAP
+    assert await count_places(database) == CAP
     assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(20.0, abs=4.0)
 
 
@@ -217,5 +217,5 @@ async def test_cap_counted_by_another_transaction_has_no_places(database: Databa
     await capped(database, "of a tenant", 1)
     async with database.transaction() as transaction:
         await raw_connection_of(transaction).fetch("SELECT FROM concurrency_cap FOR UPDATE")
-        assert await places(database) == -1
-    assert await places(database) == CAP
+        assert await count_places(database) == -1
+    assert await count_places(database) == CAP

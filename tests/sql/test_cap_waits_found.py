@@ -34,7 +34,7 @@ READ = """
 SELECT sum(pg_stat_get_xact_tuples_returned(format('lane_%s_idx', name)::regclass))::integer
 FROM unnest(ARRAY['cap', 'cap_wait', 'group_cap', 'group_cap_wait']) AS name
 """
-WHOSE = {
+TENANT_SQL = {
     "of a tenant": "SELECT lane_uncap(ARRAY['acme'], ARRAY[''], {most})",
     "shared": "SELECT lane_uncap(ARRAY['globex'], ARRAY['g'], {most})",
 }
@@ -46,10 +46,10 @@ async def lanes_of(database: Database, kinds: int = LANES) -> None:
     await PostgresJobStore(database, IDS).enqueue(jobs)
 
 
-@pytest.mark.parametrize("whose", WHOSE)
+@pytest.mark.parametrize("tenant_case", TENANT_SQL)
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_cap_waits_read_no_lane_parked_long_ago(
-    database: Database, database_settings: DatabaseSettings, whose: str, analyzed: bool
+    database: Database, database_settings: DatabaseSettings, tenant_case: str, analyzed: bool
 ) -> None:
     """A snapshot keeps them all, and the wait of each began when that of today did."""
     await lanes_of(database)
@@ -60,14 +60,14 @@ async def test_cap_waits_read_no_lane_parked_long_ago(
             await run(database, "VACUUM (ANALYZE) lane")
         async with database.transaction() as transaction:
             asks = raw_connection_of(transaction)
-            before = await asks.fetchval(READ)
-            await asks.fetch(WHOSE[whose].format(most=12))
-            read = await asks.fetchval(READ) - before
+            value_before = await asks.fetchval(READ)
+            await asks.fetch(TENANT_SQL[tenant_case].format(most=12))
+            read = await asks.fetchval(READ) - value_before
     assert LOOKUPS * LANES <= read <= LOOKUPS * LANES * SPANS_S < PARKED
     assert len(await rows(database, READY)) == LANES
 
 
-@pytest.mark.parametrize("whose", WHOSE)
+@pytest.mark.parametrize("tenant_case", TENANT_SQL)
 @pytest.mark.parametrize(
     ("woken_in_s", "seen_by_the_floor"),
     [(1.0, True), (4.0, True), (-11.0, False), (-200.0, True)],
@@ -79,7 +79,7 @@ async def test_cap_waits_read_no_lane_parked_long_ago(
     ],
 )
 async def test_no_parked_lane_is_forgotten(
-    database: Database, whose: str, woken_in_s: float, seen_by_the_floor: bool
+    database: Database, tenant_case: str, woken_in_s: float, seen_by_the_floor: bool
 ) -> None:
     await lanes_of(database)
     if not seen_by_the_floor:
@@ -87,12 +87,14 @@ async def test_no_parked_lane_is_forgotten(
     await run(database, PARK, woken_in_s)
     if seen_by_the_floor:
         await run(database, RAISE_FLOORS)
-    await run(database, WHOSE[whose].format(most=LANES))
+    await run(database, TENANT_SQL[tenant_case].format(most=LANES))
     assert len(await rows(database, READY)) == LANES
 
 
-@pytest.mark.parametrize("whose", WHOSE)
-async def test_whose_turn_it_is_is_one_line_whenever_they_were_parked(database: Database, whose: str) -> None:
+@pytest.mark.parametrize("tenant_case", TENANT_SQL)
+async def test_whose_turn_it_is_is_one_line_whenever_they_were_parked(
+    database: Database, tenant_case: str
+) -> None:
     """The first of it, and the two that wait longest, though each span has as many that are more urgent."""
     await lanes_of(database, 40)
     await run(database, PARK, 1.0)
@@ -107,6 +109,6 @@ async def test_whose_turn_it_is_is_one_line_whenever_they_were_parked(database: 
     by_turn = [row["kind"] for row in await rows(database, "SELECT kind FROM lane ORDER BY level, vtime")]
     by_wait = [row["kind"] for row in await rows(database, "SELECT kind FROM lane ORDER BY served_at")]
     assert not set(by_turn[:3]) & set(by_wait[:2])
-    await run(database, WHOSE[whose].format(most=3))
+    await run(database, TENANT_SQL[tenant_case].format(most=3))
     ready = [row["kind"] for row in await rows(database, READY)]
     assert sorted(ready) == sorted(by_turn[:3] + by_wait[:2])

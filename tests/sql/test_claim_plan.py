@@ -40,8 +40,8 @@ BUFFERS_PER_JOB = 25
 
 
 def claim(session_id: UUID, demand: int, seed: int = 7, *, wake: bool = False) -> dict[str, object]:
-    given: dict[str, object] = {"queues": ["default"], "kinds": [], "providers": []}
-    return given | {"session_id": session_id, "demand": demand, "lease_seed": seed, "wake": wake}
+    arguments: dict[str, object] = {"queues": ["default"], "kinds": [], "providers": []}
+    return arguments | {"session_id": session_id, "demand": demand, "lease_seed": seed, "wake": wake}
 
 
 # ---- one claim -------------------------------------------------------------------------------------
@@ -79,14 +79,16 @@ async def test_a_claim_reads_a_quantum_of_each_lane(
     backlog: tuple[Database, UUID], demand: int, wake: bool
 ) -> None:
     database, session_id = backlog
-    wanted = claim(session_id, demand, wake=wake)
+    claim_arguments = claim(session_id, demand, wake=wake)
     lanes, woken = demand // 3 + 2, DUE * wake
     for generic in (False, True):
-        read = await touched(database, "job_claim", generic=generic, **wanted)
+        read = await touched(database, "job_claim", generic=generic, **claim_arguments)
         assert read["job"] <= (4 * lanes + woken, 0), generic  # a quantum and one more of each, one lane more
         assert read["lane"] <= (3 * (lanes + woken), 0), generic
         assert read["lane_name"] == (0, 0), generic
-    plan = await explained(database, "job_claim", **wanted)  # by now the session has read the catalogs
+    plan = await explained(
+        database, "job_claim", **claim_arguments
+    )  # by now the session has read the catalogs
     assert plan.rows == demand
     assert plan.buffers <= BUFFERS_PER_JOB * (demand + 3 * woken + 3)
 
@@ -134,8 +136,8 @@ async def buffers_of_a_drain(database: Database, *, floors: bool = True) -> list
         done = {name: [row[name[:-1]] for row in mine] for name in ("job_ids", "lease_ids")}
         await database.fetch(statement("job_complete"), **done, results=None)
     sql = "SELECT count(*) AS jobs FROM job WHERE queue = 'default' AND state = 'available'"
-    [left] = await rows(database, sql)
-    assert left["jobs"] == 0
+    [due_row] = await rows(database, sql)
+    assert due_row["jobs"] == 0
     return spent
 
 
@@ -160,12 +162,12 @@ async def test_ablation_without_floors_every_claim_passes_the_dead(database: Dat
         await waiting_jobs(database, DRAINED // 2, LANES)
         await buffers_of_a_drain(database, floors=False)
         await waiting_jobs(database, 3, 1)
-        wanted = claim(await a_session(database), 3)
+        claim_arguments = claim(await a_session(database), 3)
         spent = []
-        for whole in (False, True):
-            if whole:
+        for is_complete in (False, True):
+            if is_complete:
                 for _ in range(2):  # it follows one step behind
                     await run(database, "SELECT lane_raise_floors(false)")
-            await explained(database, "job_claim", **wanted)  # the first one reads the catalogs
-            spent.append((await explained(database, "job_claim", **wanted)).buffers)
+            await explained(database, "job_claim", **claim_arguments)  # the first one reads the catalogs
+            spent.append((await explained(database, "job_claim", **claim_arguments)).buffers)
         assert spent[0] > 2 * spent[1]

@@ -40,5 +40,5 @@ async def test_a_dead_refresh_is_scanned_again_after_its_cool_down(database: Dat
         connection_id,
     )
     page = await store.due(urgent_only=False, cool_down_s=100.0, cursor=None, limit=10)
-    assert [one.connection_id for one in page.connections] == [connection_id]
+    assert [due.connection_id for due in page.connections] == [connection_id]
     await store.close()

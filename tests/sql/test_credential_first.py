@@ -26,9 +26,9 @@ WHAT_IS_LEFT = (
 
 @pytest.fixture
 async def store(database: Database) -> AsyncIterator[PostgresCredentialStore]:
-    made = PostgresCredentialStore(database)
-    yield made
-    await made.close()
+    store = PostgresCredentialStore(database)
+    yield store
+    await store.close()
 
 
 async def is_unknown(store: PostgresCredentialStore, sent: Intent) -> bool:
@@ -60,10 +60,10 @@ ACTS: dict[str, tuple[Act, list[tuple[str, str | None]]]] = {
 
 async def sent_once(store: PostgresCredentialStore, database: Database) -> Intent:
     """A send on its way."""
-    wish = intent(await connected(store), await session(database))
-    assert await claim(store, wish) is not None
-    assert await store.mark_sent(wish.connection_id, wish.attempt_id) is not None
-    return wish
+    attempt = intent(await connected(store), await session(database))
+    assert await claim(store, attempt) is not None
+    assert await store.mark_sent(attempt.connection_id, attempt.attempt_id) is not None
+    return attempt
 
 
 async def beside(
@@ -74,12 +74,12 @@ async def beside(
     sent = await sent_once(store, database)
     async with database.transaction() as transaction:
         await raw_connection_of(transaction).execute(does[0])
-        asked = asyncio.create_task(act(store, sent))
-        while not asked.done() and not await rows(database, BLOCKED, f"/* {name}%"):
+        task = asyncio.create_task(act(store, sent))
+        while not task.done() and not await rows(database, BLOCKED, f"/* {name}%"):
             await asyncio.sleep(0.005)
         for more in (GOES_ON, *does[1:]):
             await raw_connection_of(transaction).execute(more)
-    return await asked, [(row["state"], row["phase"]) for row in await rows(database, WHAT_IS_LEFT)]
+    return await task, [(row["state"], row["phase"]) for row in await rows(database, WHAT_IS_LEFT)]
 
 
 @pytest.mark.parametrize("name", ACTS)
@@ -124,20 +124,22 @@ async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
     """Another process's batch of the same connections, in whichever order they came, stands behind it."""
     act = BATCHES[name]
     by = await session(database)
-    made = [await connected(store, key=KEY._replace(account=account)) for account in ("one", "other")]
-    wishes = sorted((intent(one, by) for one in made), key=lambda wish: wish.connection_id)
-    for wish in wishes:
-        assert await claim(store, wish) is not None
+    credentials = [await connected(store, key=KEY._replace(account=account)) for account in ("one", "other")]
+    attempts = sorted(
+        (intent(credential, by) for credential in credentials), key=lambda attempt: attempt.connection_id
+    )
+    for sorted_attempt in attempts:
+        assert await claim(store, sorted_attempt) is not None
         if name != "refresh_attempt_sent":
-            assert await marks(store, wish) is not None
+            assert await marks(store, sorted_attempt) is not None
         if name == "refresh_attempt_release":
-            assert await is_unknown(store, wish)
+            assert await is_unknown(store, sorted_attempt)
     row = "SELECT FROM refresh_attempt WHERE connection_id = $1 FOR UPDATE NOWAIT"
     async with database.transaction() as transaction:
-        await raw_connection_of(transaction).execute(row, wishes[0].connection_id)
-        asked = [asyncio.ensure_future(act(store, wish)) for wish in reversed(wishes)]
+        await raw_connection_of(transaction).execute(row, attempts[0].connection_id)
+        tasks = [asyncio.ensure_future(act(store, attempt)) for attempt in reversed(attempts)]
         while not await rows(database, BLOCKED, f"/* {name}%"):
             await asyncio.sleep(0.005)
-        await raw_connection_of(transaction).execute(row, wishes[1].connection_id)
-        assert not any(one.done() for one in asked)  # they are one batch
-    assert all(await asyncio.gather(*asked))
+        await raw_connection_of(transaction).execute(row, attempts[1].connection_id)
+        assert not any(task.done() for task in tasks)  # they are one batch
+    assert all(await asyncio.gather(*tasks))

@@ -34,9 +34,9 @@ IDS = CountedIds(10_000)
 
 @pytest.fixture
 async def store(database: Database):
-    made = PostgresCredentialStore(database)
-    yield made
-    await made.close()
+    store = PostgresCredentialStore(database)
+    yield store
+    await store.close()
 
 
 async def session(database: Database) -> UUID:
@@ -69,22 +69,22 @@ def new(key: ConnectionKey = KEY, lifetime: Lifetime = HOUR, generation: int = 1
 
 
 async def connected(store: PostgresCredentialStore, **kwargs: object) -> Credential:
-    made = new(**kwargs)  # type: ignore[arg-type]
-    assert await store.create(made)
-    found = await store.read(made.key)
-    assert found is not None
-    return found
+    new_record = new(**kwargs)  # type: ignore[arg-type]
+    assert await store.create(new_record)
+    credential = await store.read(new_record.key)
+    assert credential is not None
+    return credential
 
 
 def intent(credential: Credential, session_id: UUID, lease_s: float = 60.0) -> Intent:
     return Intent(credential.connection.connection_id, uuid4(), credential.generation, session_id, lease_s)
 
 
-def settlement(wish: Intent, epoch: int, sent_at: datetime) -> Settlement:
+def settlement(attempt: Intent, epoch: int, sent_at: datetime) -> Settlement:
     return Settlement(
-        connection_id=wish.connection_id,
-        attempt_id=wish.attempt_id,
-        from_generation=wish.from_generation,
+        connection_id=attempt.connection_id,
+        attempt_id=attempt.attempt_id,
+        from_generation=attempt.from_generation,
         epoch=epoch,
         sealed=Sealed(uuid4(), b"secret 2"),
         refreshable=True,
@@ -96,17 +96,22 @@ def settlement(wish: Intent, epoch: int, sent_at: datetime) -> Settlement:
     )
 
 
-async def answer(store: PostgresCredentialStore, wish: Intent, epoch: int) -> Settlement:
-    mark = await store.mark_sent(wish.connection_id, wish.attempt_id)
+async def answer(store: PostgresCredentialStore, attempt: Intent, epoch: int) -> Settlement:
+    mark = await store.mark_sent(attempt.connection_id, attempt.attempt_id)
     assert mark is not None
-    return settlement(wish, epoch, mark.first_at)
+    return settlement(attempt, epoch, mark.first_at)
 
 
 async def test_a_connection_is_read_by_name_and_by_id(store) -> None:
-    made = await connected(store)
-    assert (made.state, made.generation, made.sealed.blob, made.rotation) == ("active", 1, b"secret 1", None)
-    assert made.expires_in_s == pytest.approx(3600, abs=5)
-    assert await store.read_id(made.connection.connection_id) is not None
+    credential = await connected(store)
+    assert (credential.state, credential.generation, credential.sealed.blob, credential.rotation) == (
+        "active",
+        1,
+        b"secret 1",
+        None,
+    )
+    assert credential.expires_in_s == pytest.approx(3600, abs=5)
+    assert await store.read_id(credential.connection.connection_id) is not None
     assert await store.read(KEY._replace(account="other")) is None
     assert not await store.create(new())
 
@@ -118,7 +123,7 @@ async def test_rotation_has_one_intent_at_a_time_across_sessions(store, database
     granted = await asyncio.gather(
         *(claim(other, intent(credential, s)) for other, s in zip(others * 5, sessions * 5, strict=True))
     )
-    assert sum(one is not None for one in granted) == 1
+    assert sum(epoch is not None for epoch in granted) == 1
     for other in others:
         await other.close()
 
@@ -146,20 +151,20 @@ async def test_a_lost_owner_makes_room_before_it_sent(store, database) -> None:
 
 async def test_a_stale_generation_gets_no_intent_and_no_mark(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    assert await claim(store, wish) is not None
+    attempt = intent(credential, owner)
+    assert await claim(store, attempt) is not None
     moved = replace(new(generation=2), connection_id=credential.connection.connection_id)
     assert await store.replace(moved)
-    assert await store.mark_sent(wish.connection_id, wish.attempt_id) is None
+    assert await store.mark_sent(attempt.connection_id, attempt.attempt_id) is None
     assert await claim(store, intent(credential, owner)) is None
 
 
 async def test_settle_moves_the_generation_once(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    granted = await claim(store, wish)
+    attempt = intent(credential, owner)
+    granted = await claim(store, attempt)
     assert granted is not None
-    settlement = await answer(store, wish, granted)
+    settlement = await answer(store, attempt, granted)
     assert await store.settle(settlement) == "settled"
     assert await store.settle(replace(settlement, audit_id=uuid4())) == "superseded"
     now = await store.read(KEY)
@@ -178,10 +183,10 @@ async def test_settle_moves_the_generation_once(store, database) -> None:
 
 async def test_expiry_counts_from_the_send(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    granted = await claim(store, wish)
+    attempt = intent(credential, owner)
+    granted = await claim(store, attempt)
     assert granted is not None
-    settlement = await answer(store, wish, granted)
+    settlement = await answer(store, attempt, granted)
     await store.settle(settlement)
     now = await store.read(KEY)
     assert now is not None
@@ -191,10 +196,10 @@ async def test_expiry_counts_from_the_send(store, database) -> None:
 
 async def test_a_reconnect_wins_over_a_late_answer(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    granted = await claim(store, wish)
+    attempt = intent(credential, owner)
+    granted = await claim(store, attempt)
     assert granted is not None
-    settlement = await answer(store, wish, granted)
+    settlement = await answer(store, attempt, granted)
     again = replace(new(generation=2), connection_id=credential.connection.connection_id)
     assert await store.replace(again)
     assert await store.settle(settlement) == "superseded"
@@ -205,32 +210,34 @@ async def test_the_version_moves_on_where_the_clock_does_not(store, database) ->
     """Two transactions may begin at one moment, and end in either order: the gate goes by the newest."""
     credential, owner = await connected(store), await session(database)
     await run(database, "UPDATE connection SET updated_at = now() + interval '1 hour'")
-    before = (await store.read(KEY)).connection.version
+    version_before = (await store.read(KEY)).connection.version
     await store.replace(replace(new(generation=2), connection_id=credential.connection.connection_id))
-    given = await store.read(KEY)
-    wish = intent(given, owner)
-    granted = await claim(store, wish)
-    assert await store.settle(await answer(store, wish, granted)) == "settled"
+    latest = await store.read(KEY)
+    attempt = intent(latest, owner)
+    granted = await claim(store, attempt)
+    assert await store.settle(await answer(store, attempt, granted)) == "settled"
     named = await store.read(KEY)
-    assert before < given.connection.version < named.connection.version
+    assert version_before < latest.connection.version < named.connection.version
 
 
 async def test_a_released_intent_leaves_nothing(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    await claim(store, wish)
-    assert await store.release(wish.connection_id, wish.attempt_id)
-    assert not await store.release(wish.connection_id, wish.attempt_id)
+    attempt = intent(credential, owner)
+    await claim(store, attempt)
+    assert await store.release(attempt.connection_id, attempt.attempt_id)
+    assert not await store.release(attempt.connection_id, attempt.attempt_id)
     assert await claim(store, intent(credential, owner)) is not None
 
 
 async def unknown_rotation(store, database, *, reason: str = "cut") -> tuple[Credential, Intent]:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    await claim(store, wish)
-    assert await store.mark_sent(wish.connection_id, wish.attempt_id) is not None
-    assert await store.mark_unknown(UnknownOutcome(wish.connection_id, wish.attempt_id, reason, 0.0, uuid4()))
-    return credential, wish
+    attempt = intent(credential, owner)
+    await claim(store, attempt)
+    assert await store.mark_sent(attempt.connection_id, attempt.attempt_id) is not None
+    assert await store.mark_unknown(
+        UnknownOutcome(attempt.connection_id, attempt.attempt_id, reason, 0.0, uuid4())
+    )
+    return credential, attempt
 
 
 async def test_an_unknown_outcome_keeps_the_token_and_one_may_replay(store, database) -> None:
@@ -248,8 +255,8 @@ async def test_an_unknown_outcome_keeps_the_token_and_one_may_replay(store, data
         "an ordinary claim never sends again"
     )
     replays = [intent(credential, await session(database)) for _ in range(5)]
-    granted = await asyncio.gather(*(store.claim_replay(one, 0) for one in replays))
-    assert sum(one is not None for one in granted) == 1
+    granted = await asyncio.gather(*(store.claim_replay(replay, 0) for replay in replays))
+    assert sum(epoch is not None for epoch in granted) == 1
 
 
 async def test_a_replay_that_was_not_processed_stays_unknown(store, database) -> None:
@@ -270,12 +277,12 @@ async def test_a_replay_that_was_not_processed_stays_unknown(store, database) ->
 
 async def test_a_late_answer_heals_what_was_unknown(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    granted = await claim(store, wish)
+    attempt = intent(credential, owner)
+    granted = await claim(store, attempt)
     assert granted is not None
-    settlement = await answer(store, wish, granted)
+    settlement = await answer(store, attempt, granted)
     assert await store.mark_unknown(
-        UnknownOutcome(wish.connection_id, wish.attempt_id, "frozen", None, uuid4())
+        UnknownOutcome(attempt.connection_id, attempt.attempt_id, "frozen", None, uuid4())
     )
     assert await store.settle(settlement) == "settled"
     now = await store.read(KEY)
@@ -297,15 +304,15 @@ def reauth_requirement(credential: Credential, attempt_id: UUID | None) -> Reaut
 
 async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    granted = await claim(store, wish)
+    attempt = intent(credential, owner)
+    granted = await claim(store, attempt)
     assert granted is not None
     assert not await store.require_reauth(reauth_requirement(credential, uuid4())), (
         "another owner's rotation is open"
     )
     assert not await store.require_reauth(reauth_requirement(credential, None)), "a refresh is in flight"
-    await store.settle(await answer(store, wish, granted))
-    assert not await store.require_reauth(reauth_requirement(credential, wish.attempt_id)), (
+    await store.settle(await answer(store, attempt, granted))
+    assert not await store.require_reauth(reauth_requirement(credential, attempt.attempt_id)), (
         "the generation moved"
     )
     now = await store.read(KEY)
@@ -315,9 +322,9 @@ async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
 
 async def test_condemning_tells_once(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    await claim(store, wish)
-    assert await store.require_reauth(reauth_requirement(credential, wish.attempt_id))
+    attempt = intent(credential, owner)
+    await claim(store, attempt)
+    assert await store.require_reauth(reauth_requirement(credential, attempt.attempt_id))
     assert not await store.require_reauth(reauth_requirement(credential, None))
     jobs = await rows(database, "SELECT kind, tenant_id, provider FROM job")
     assert [tuple(job.values()) for job in jobs] == [("event.needs_reauth", "acme", "mercadolibre")]
@@ -334,47 +341,49 @@ async def test_due_pages_cover_everything_once_and_in_order(store, database) -> 
     for number in range(25):
         await store.create(new(ConnectionKey("acme", "mercadolibre", f"b{number}"), PAST))
     await store.create(new(ConnectionKey("acme", "mercadolibre", "later"), HOUR))
-    seen: list[str] = []
+    accounts: list[str] = []
     cursor = None
     while True:
         page = await store.due(urgent_only=False, cool_down_s=60, cursor=cursor, limit=10)
-        seen += [due.key.account for due in page.connections]
+        accounts += [due.key.account for due in page.connections]
         cursor = page.next_cursor
         if cursor is None:
             break
-    assert sorted(seen) == sorted(f"b{number}" for number in range(25))
+    assert sorted(accounts) == sorted(f"b{number}" for number in range(25))
     urgent = await store.due(urgent_only=True, cool_down_s=60, cursor=None, limit=100)
     assert {due.priority for due in urgent.connections} == {0}
 
 
 async def test_refreshes_left_behind_are_found(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    await claim(store, wish)
-    await store.mark_sent(wish.connection_id, wish.attempt_id)
+    attempt = intent(credential, owner)
+    await claim(store, attempt)
+    await store.mark_sent(attempt.connection_id, attempt.attempt_id)
     assert not await store.left_behind(10, 0.0)
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", owner)
-    found = await store.left_behind(10, 0.0)
-    assert [due.connection_id for due in found] == [wish.connection_id]
+    due_connections = await store.left_behind(10, 0.0)
+    assert [due.connection_id for due in due_connections] == [attempt.connection_id]
 
 
 async def test_revoked_stays_revoked(store, database) -> None:
     credential, owner = await connected(store), await session(database)
-    wish = intent(credential, owner)
-    granted = await claim(store, wish)
+    attempt = intent(credential, owner)
+    granted = await claim(store, attempt)
     assert granted is not None
-    settlement = await answer(store, wish, granted)
-    assert await store.revoke(wish.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4())
+    settlement = await answer(store, attempt, granted)
+    assert await store.revoke(
+        attempt.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4()
+    )
     assert not await store.revoke(
-        wish.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4()
+        attempt.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4()
     )
     assert await store.settle(settlement) == "superseded"
-    assert await store.remove(wish.connection_id, KEY.tenant, actor="test", audit_id=uuid4())
+    assert await store.remove(attempt.connection_id, KEY.tenant, actor="test", audit_id=uuid4())
     assert await store.read(KEY) is None
 
 
 async def test_the_timeline_changes_where_a_dump_is_restored_into_the_same_server(store, database) -> None:
-    before = await store.timeline()
-    assert await store.timeline() == before
+    timeline_before = await store.timeline()
+    assert await store.timeline() == timeline_before
     await run(database, "TRUNCATE credential")
-    assert await store.timeline() != before
+    assert await store.timeline() != timeline_before

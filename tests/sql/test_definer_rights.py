@@ -92,9 +92,9 @@ def planted() -> list[str]:
     """Statements that make operators and functions which raise, wherever a closer one can be made."""
     types = "ARRAY[" + ", ".join(f"'{name}'" for name in TYPES) + "]::regtype[]"
     signs = "ARRAY[" + ", ".join(f"'{sign}'" for sign in SIGNS) + "]"
-    made = [PLANT.replace("$types$", types).replace("$signs$", signs)]
+    statements = [PLANT.replace("$types$", types).replace("$signs$", signs)]
     body = "RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$"
-    return made + [f"CREATE FUNCTION {function} {body}" for function in FUNCTIONS]
+    return statements + [f"CREATE FUNCTION {function} {body}" for function in FUNCTIONS]
 
 
 async def test_enqueue_uses_nothing_that_was_planted(database: Database, maker: Any) -> None:
@@ -129,9 +129,9 @@ async def test_enqueue_uses_nothing_that_was_planted(database: Database, maker: 
 )
 async def test_ablation_of_exact_matches(database: Database, maker: Any, exact: str, loose: str) -> None:
     await run(database, DEAD, 1)
-    (found,) = await rows(database, "SELECT pg_get_functiondef('fairlead_enqueue'::regproc) AS sql")
-    assert exact in found["sql"]
-    await run(database, found["sql"].replace(exact, loose))
+    (row,) = await rows(database, "SELECT pg_get_functiondef('fairlead_enqueue'::regproc) AS sql")
+    assert exact in row["sql"]
+    await run(database, row["sql"].replace(exact, loose))
     for sql in planted():
         await maker.execute(sql)
     with pytest.raises(asyncpg.RaiseError, match="planted"):
@@ -145,11 +145,11 @@ async def test_the_bound_of_a_caller_is_no_larger_than_ours(database: Database, 
 
 
 async def test_an_id_tells_nothing_of_other_tenants(database: Database, maker: Any) -> None:
-    taken = await maker.fetchval(f"SELECT {ENQUEUE}('k', 'bolt')")
-    given = await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', job_id => $1)", taken)
-    assert given != taken
+    other_job_id = await maker.fetchval(f"SELECT {ENQUEUE}('k', 'bolt')")
+    job_id = await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', job_id => $1)", other_job_id)
+    assert job_id != other_job_id
     with pytest.raises(asyncpg.UniqueViolationError, match="has a job of this id"):
-        await maker.fetchval(f"SELECT {ENQUEUE}('k', 'bolt', job_id => $1)", taken)
+        await maker.fetchval(f"SELECT {ENQUEUE}('k', 'bolt', job_id => $1)", other_job_id)
     assert len(await rows(database, "SELECT FROM job")) == 2
 
 

@@ -30,15 +30,15 @@ END $$"""
 """Reads the rows later than the statement that calls it began: as if another process ran in between."""
 
 
-def ask(who: int = 0, limits: EndpointLimits = UNLIMITED) -> PermitRequest:
-    return PermitRequest(KEY, limits, UUID(int=who), 1, "f")
+def ask(number: int = 0, limits: EndpointLimits = UNLIMITED) -> PermitRequest:
+    return PermitRequest(KEY, limits, UUID(int=number), 1, "f")
 
 
 @pytest.fixture
 async def gates(database):
-    made = [PostgresEndpointGate(database) for _ in range(4)]
-    yield made
-    for gate in made:
+    gates = [PostgresEndpointGate(database) for _ in range(4)]
+    yield gates
+    for gate in gates:
         await gate.close()
 
 
@@ -55,12 +55,12 @@ async def test_a_row_that_is_newer_than_the_statement_gives_no_permit_for_nothin
     await run(database, LATE_GATES)
     async with raw_connection(database) as holder:
         await holder.fetch("SELECT pg_advisory_lock(4711)")
-        asked = asyncio.create_task(gates[0].admit(ask(0, TEN)))
+        task = asyncio.create_task(gates[0].admit(ask(0, TEN)))
         while not await holder.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
             await asyncio.sleep(0)
         await insert_endpoints(database, KEY, TEN, KEY.rate_key)
         await holder.fetch("SELECT pg_advisory_unlock(4711)")
-    assert isinstance(await asked, EndpointPermit)
+    assert isinstance(await task, EndpointPermit)
     (gate,) = await rows(database, "SELECT permits FROM endpoint_gate WHERE client_id = $1", KEY.rate_key)
     assert gate["permits"] == pytest.approx(9, abs=0.1)
 
@@ -75,9 +75,9 @@ async def test_waiters_are_told_their_own_turn(gates) -> None:
 
 
 async def test_of_all_processes_one_probes(gates, database) -> None:
-    for who in range(3):
-        await gates[who].admit(ask(who))
-        await gates[who].record(ask(who), EndpointPermit(), TOKEN["unknown"], "http_500")
+    for number in range(3):
+        await gates[number].admit(ask(number))
+        await gates[number].record(ask(number), EndpointPermit(), TOKEN["unknown"], "http_500")
     await run(database, "UPDATE endpoint_gate SET open_until = now()")
     answers = await asyncio.gather(*(gate.admit(ask(9)) for gate in gates for _ in range(5)))
     probes = [answer for answer in answers if isinstance(answer, EndpointPermit)]
@@ -86,12 +86,12 @@ async def test_of_all_processes_one_probes(gates, database) -> None:
 
 async def test_a_locked_row_holds_up_no_other_provider(gates, database) -> None:
     other = replace(ask(), key=EndpointKey("xero", "app"))
-    for one in (ask(), other):
-        await gates[0].admit(one)
+    for request in (ask(), other):
+        await gates[0].admit(request)
     async with asyncio.timeout(5), database.transaction() as holder:
         await holder.fetch(LOCK)
-        answers = await asyncio.gather(*(gates[0].admit(one) for one in (ask(1), other, ask(2))))
-        assert [type(one) for one in answers] == [EndpointRefusal, EndpointPermit, EndpointRefusal]
+        answers = await asyncio.gather(*(gates[0].admit(request) for request in (ask(1), other, ask(2))))
+        assert [type(answer) for answer in answers] == [EndpointRefusal, EndpointPermit, EndpointRefusal]
         assert answers[0].by == answers[2].by == "busy"
     assert isinstance(await gates[0].admit(ask(1)), EndpointPermit)
 

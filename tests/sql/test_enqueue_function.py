@@ -73,21 +73,21 @@ async def test_two_words_are_enough(database: Database, admin: Any) -> None:
 async def test_the_group_is_the_account_unless_another_is_named(database: Database, admin: Any) -> None:
     for more in ("", ", account => 'eu'", ", group_key => 'mine'", ", group_key => ''"):
         await enqueue(admin, f"'k', 'acme', provider => 'shopify'{more}")
-    found = await rows(database, "SELECT group_key FROM job ORDER BY job_id")
-    assert sorted(row["group_key"] for row in found) == ["", "mine", "shopify/default", "shopify/eu"]
+    jobs_found = await rows(database, "SELECT group_key FROM job ORDER BY job_id")
+    assert sorted(row["group_key"] for row in jobs_found) == ["", "mine", "shopify/default", "shopify/eu"]
 
 
 async def test_ids_are_made_in_order_of_time(admin: Any) -> None:
-    made = []
+    job_ids = []
     for _ in range(3):
-        made.append(await admin.fetchval(f'SELECT "{SCHEMA}".fairlead_uuid7()'))
+        job_ids.append(await admin.fetchval(f'SELECT "{SCHEMA}".fairlead_uuid7()'))
         await admin.execute("SELECT pg_sleep(0.002)")
-    assert made == sorted(made)
-    assert {(UUID(str(each)).version, UUID(str(each)).variant) for each in made} == {
+    assert job_ids == sorted(job_ids)
+    assert {(UUID(str(job_id)).version, UUID(str(job_id)).variant) for job_id in job_ids} == {
         (7, "specified in RFC 4122")
     }
     now_ms = await admin.fetchval("SELECT extract(epoch FROM clock_timestamp()) * 1000")
-    assert abs(float(now_ms) - (made[-1].int >> 80)) < 60_000
+    assert abs(float(now_ms) - (job_ids[-1].int >> 80)) < 60_000
 
 
 async def test_times_count_from_the_call_in_however_long_a_transaction(
@@ -98,25 +98,25 @@ async def test_times_count_from_the_call_in_however_long_a_transaction(
         await enqueue(
             admin, "'k', 'acme', delay_s => 10, expires_in_s => 20, unique_key => 'u', unique_for_s => 30"
         )
-        found = await admin.fetchrow(
+        row = await admin.fetchrow(
             "SELECT run_at - now() AS due, expires_at - run_at AS left, unique_until - run_at AS held"
             f' FROM "{SCHEMA}".job'
         )
-    assert found["due"] >= timedelta(seconds=10.2)
-    assert (found["left"], found["held"]) == (timedelta(seconds=10), timedelta(seconds=20))
+    assert row["due"] >= timedelta(seconds=10.2)
+    assert (row["left"], row["held"]) == (timedelta(seconds=10), timedelta(seconds=20))
 
 
 async def test_listeners_are_told_only_if_that_is_asked_for(
     database_settings: DatabaseSettings, admin: Any
 ) -> None:
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    payloads: asyncio.Queue[str] = asyncio.Queue()
     listener = await asyncpg.connect(database_settings.dsn)
-    await listener.add_listener("fairlead_job", lambda *told: heard.put_nowait(told[3]))
+    await listener.add_listener("fairlead_job", lambda *args: payloads.put_nowait(args[3]))
     await enqueue(admin, "'k', 'acme'")
     await enqueue(admin, "'k', 'acme', queue => 'later', delay_s => 60, notify => true")
     await enqueue(admin, "'k', 'acme', queue => 'told', notify => true")
     async with asyncio.timeout(20):
-        assert await heard.get() == "told"
+        assert await payloads.get() == "told"
     await listener.close()
 
 
@@ -126,15 +126,15 @@ async def test_listeners_are_told_only_if_that_is_asked_for(
 async def test_an_open_job_stands_for_another_of_its_key(database: Database, admin: Any) -> None:
     first = await enqueue(admin, "'k', 'acme', unique_key => 'u', priority => 2")
     assert await enqueue(admin, "'k', 'acme', unique_key => 'u', priority => 3") == first
-    before = await rows(database, "SELECT lane_id FROM job")
+    lanes_before = await rows(database, "SELECT lane_id FROM job")
     assert await enqueue(admin, "'k', 'acme', unique_key => 'u', priority => 0") == first
-    after = await rows(database, "SELECT lane_id, priority FROM job")
-    assert after[0]["priority"] == 0
-    assert after[0]["lane_id"] != before[0]["lane_id"]
+    lanes_after = await rows(database, "SELECT lane_id, priority FROM job")
+    assert lanes_after[0]["priority"] == 0
+    assert lanes_after[0]["lane_id"] != lanes_before[0]["lane_id"]
     woken = [
         row["lane_id"] for row in await rows(database, "SELECT lane_id FROM lane_wake ORDER BY written_by")
     ]
-    assert woken == [before[0]["lane_id"], after[0]["lane_id"]], "it waits in another lane now"
+    assert woken == [lanes_before[0]["lane_id"], lanes_after[0]["lane_id"]], "it waits in another lane now"
     others = [
         await enqueue(admin, "'other', 'acme', unique_key => 'u'"),
         await enqueue(admin, "'k', 'globex', unique_key => 'u'"),
@@ -183,24 +183,24 @@ async def test_values_that_python_refuses_are_refused_with_their_parameter(
     database: Database, admin: Any, parameter: str
 ) -> None:
     for value in BAD[parameter]:
-        given = {"kind": "'k'", "tenant": "'acme'"} | {parameter: value}
+        fields = {"kind": "'k'", "tenant": "'acme'"} | {parameter: value}
         if parameter == "account":
-            given["provider"] = "'shopify'"
+            fields["provider"] = "'shopify'"
         with pytest.raises(asyncpg.InvalidParameterValueError, match=f"refuses {parameter}: "):
-            await enqueue(admin, ", ".join(f"{name} => {text}" for name, text in given.items()))
+            await enqueue(admin, ", ".join(f"{name} => {text}" for name, text in fields.items()))
     assert await rows(database, "SELECT FROM job") == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ("account => 'eu'", "account: give the provider"),
         ("unique_for_s => 60", "unique_for_s: give a unique_key"),
         ("delay_s => 60, expires_in_s => 60", "expires_in_s: it must be longer"),
     ],
 )
-async def test_contradictory_parameters_are_refused(admin: Any, arguments: str, told: str) -> None:
-    with pytest.raises(asyncpg.InvalidParameterValueError, match=told):
+async def test_contradictory_parameters_are_refused(admin: Any, arguments: str, expected: str) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=expected):
         await enqueue(admin, f"'k', 'acme', {arguments}")
 
 
@@ -210,10 +210,10 @@ async def test_names_are_judged_as_in_python(database: Database) -> None:
     letters = "ab0_.-Z\n\t \x7f\x80\x9f\xa0é\u0430\u2028\ufeff\U0001f600'\\%$"
     texts = ["".join(draw.choices(letters, k=draw.randint(0, 4))) for _ in range(500)]
     texts += ["a" * 64, "a" * 65, "é" * 100, "é" * 101]
-    found = await rows(
+    jobs_found = await rows(
         database, "SELECT is_name(t) AS name, is_label(t, 200) AS label FROM unnest($1::text[]) AS t", texts
     )
-    for text, judged in zip(texts, found, strict=True):
+    for text, judged in zip(texts, jobs_found, strict=True):
         assert judged["name"] == accepts(lambda text=text: check_name("kind", text)), ascii(text)
         assert judged["label"] == accepts(lambda text=text: check_label("tenant", text, 200)), ascii(text)
 
@@ -336,20 +336,20 @@ async def test_objects_of_the_caller_are_never_used(
     await run(database, "CREATE SCHEMA theirs AUTHORIZATION app_of_tests")
     async with logged_in(database_settings, "app_of_tests") as app:
         await app.execute("SET search_path = theirs, pg_temp")
-        for place in ("pg_temp", "theirs"):
+        for schema in ("pg_temp", "theirs"):
             for table in ("job", "lane_wake", "dead_letter"):
-                await app.execute(f"CREATE TABLE {place}.{table} (kind text, job_id uuid)")
+                await app.execute(f"CREATE TABLE {schema}.{table} (kind text, job_id uuid)")
             await app.execute(
-                f"CREATE FUNCTION {place}.is_name(name text) RETURNS boolean LANGUAGE plpgsql AS"
+                f"CREATE FUNCTION {schema}.is_name(name text) RETURNS boolean LANGUAGE plpgsql AS"
                 " $$ BEGIN RAISE EXCEPTION 'stepped on, as %', current_user; END $$"
             )
             await app.execute(
-                f"CREATE FUNCTION {place}.octet_length(t text) RETURNS integer LANGUAGE plpgsql AS"
+                f"CREATE FUNCTION {schema}.octet_length(t text) RETURNS integer LANGUAGE plpgsql AS"
                 " $$ BEGIN RAISE EXCEPTION 'stepped on, as %', current_user; END $$"
             )
         assert await enqueue(app, "'k', 'acme'")
-        for place in ("pg_temp", "theirs"):
-            assert await app.fetch(f"SELECT FROM {place}.job") == []
+        for schema in ("pg_temp", "theirs"):
+            assert await app.fetch(f"SELECT FROM {schema}.job") == []
     assert len(await rows(database, "SELECT FROM job")) == 1
     await run(database, "DROP SCHEMA theirs CASCADE")
 

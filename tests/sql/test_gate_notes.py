@@ -28,9 +28,9 @@ VALUES ($1, $2, 'shopify', 'default', 'shop-1', 'app-1', '{"shop": "shop-1"}', '
 
 @pytest.fixture
 async def notes(database: Database) -> AsyncIterator[PostgresGateNotes]:
-    made = PostgresGateNotes(database)
-    yield made
-    await made.close()
+    notes = PostgresGateNotes(database)
+    yield notes
+    await notes.close()
 
 
 async def connected(database: Database, tenant: str = "acme") -> UUID:
@@ -43,12 +43,12 @@ async def learn(notes: PostgresGateNotes, per_s: float = 100.0, limit: str = "po
     """Something is learnt of the connection as it is now."""
     connection = await notes.connection(KEY)
     assert connection is not None
-    told = LearnedLimit(connection.connection_id, limit, connection.version, 2000.0, per_s)
-    await notes.save([told])
-    return told
+    learned = LearnedLimit(connection.connection_id, limit, connection.version, 2000.0, per_s)
+    await notes.save([learned])
+    return learned
 
 
-async def known(notes: PostgresGateNotes, key: ConnectionKey = KEY) -> dict[str, tuple[float, float]]:
+async def stored_limits(notes: PostgresGateNotes, key: ConnectionKey = KEY) -> dict[str, tuple[float, float]]:
     connection = await notes.connection(key)
     assert connection is not None
     return dict(connection.learned_limits)
@@ -58,20 +58,20 @@ async def test_slots_are_read_apart_with_a_version_above_the_connections(
     notes: PostgresGateNotes, database: Database
 ) -> None:
     await connected(database)
-    before = await notes.connection(KEY)
-    assert before is not None
-    assert before.learned_slots is None
-    told = LearnedLimit(before.connection_id, SLOTS_LIMIT, before.version, 8, 1.0)
+    connection = await notes.connection(KEY)
+    assert connection is not None
+    assert connection.learned_slots is None
+    slots = LearnedLimit(connection.connection_id, SLOTS_LIMIT, connection.version, 8, 1.0)
     await learn(notes)
-    await notes.save([told])
+    await notes.save([slots])
     first = await notes.connection(KEY)
     assert first is not None
     assert first.learned_slots is not None
     assert (first.learned_slots.capacity, first.learned_limits) == (8, {"points": (2000.0, 100.0)})
-    assert first.learned_slots.version > first.version == before.version
-    await notes.save([told])
+    assert first.learned_slots.version > first.version == connection.version
+    await notes.save([slots])
     assert await notes.connection(KEY) == first, "what is known already is no news"
-    await notes.save([replace(told, capacity=5)])
+    await notes.save([replace(slots, capacity=5)])
     later = await notes.connection(KEY)
     assert later is not None
     assert later.learned_slots is not None
@@ -172,7 +172,7 @@ async def test_the_latest_is_kept_and_the_same_is_not_written_again(
     (written,) = await rows(database, "SELECT xmin::text, observed_at FROM observed_limit")
     await notes.save([first])
     assert await rows(database, "SELECT xmin::text, observed_at FROM observed_limit") == [written]
-    assert await known(notes) == {"points": (2000.0, 100.0)}
+    assert await stored_limits(notes) == {"points": (2000.0, 100.0)}
 
 
 async def test_newer_settings_beat_what_was_learnt_before_them(
@@ -181,18 +181,18 @@ async def test_newer_settings_beat_what_was_learnt_before_them(
     await connected(database)
     old = await learn(notes)
     await run(database, "UPDATE connection SET updated_at = now()")
-    assert await known(notes) == {}
+    assert await stored_limits(notes) == {}
     new = await learn(notes, 30.0)
     await notes.save([replace(old, per_s=500.0)])  # of a process that knew the old settings for a moment more
-    assert await known(notes) == {"points": (new.capacity, 30.0)}
+    assert await stored_limits(notes) == {"points": (new.capacity, 30.0)}
 
 
 async def test_of_a_removed_connection_nothing_is_kept(notes: PostgresGateNotes, database: Database) -> None:
     await connected(database)
-    told = await learn(notes)
+    limit = await learn(notes)
     await run(database, "DELETE FROM connection")
     assert await rows(database, "SELECT 1 FROM observed_limit") == []
-    await notes.save([told])
+    await notes.save([limit])
     assert await rows(database, "SELECT 1 FROM observed_limit") == []
 
 
@@ -203,11 +203,11 @@ async def test_reader_sees_observed_limits_of_its_tenant_only(
     await learn(notes)
     await run(database, "GRANT SELECT ON observed_limit TO fairlead_reader")
     async with raw_connection(database) as connection:
-        for tenant, seen in (("acme", 1), ("beta", 0)):
+        for tenant, expected in (("acme", 1), ("beta", 0)):
             await connection.fetch("BEGIN")
             await connection.fetch("SET LOCAL ROLE fairlead_reader")
             await connection.fetch("SELECT set_config('fairlead.tenant_id', $1, true)", tenant)
-            assert len(await connection.fetch("SELECT 1 FROM observed_limit")) == seen
+            assert len(await connection.fetch("SELECT 1 FROM observed_limit")) == expected
             await connection.fetch("ROLLBACK")
 
 
@@ -238,8 +238,8 @@ async def test_a_read_goes_by_indexes_however_many_connections_there_are(databas
 
 
 async def test_of_many_that_start_together_one_is_first(notes: PostgresGateNotes) -> None:
-    told = await asyncio.gather(*(notes.record_first_use("fairlead") for _ in range(20)))
-    assert sorted(told) == [False] * 19 + [True]
+    results = await asyncio.gather(*(notes.record_first_use("fairlead") for _ in range(20)))
+    assert sorted(results) == [False] * 19 + [True]
     assert not await notes.record_first_use("fairlead")
     assert await notes.record_first_use("another prefix")
 

@@ -39,13 +39,17 @@ async def test_switches_are_read_as_stored(store: PostgresOverrideStore) -> None
     await put(store, OverrideKind.ISOLATED, CONNECTION, "vendor\u2019s wish", "cli:bob")
     await put(store, OverrideKind.DISABLED, PROVIDER)
     await put(store, OverrideKind.DEGRADED, EVERYTHING)
-    found = await store.search()
-    assert [(each.kind, each.scope) for each in found] == [
+    overrides = await store.search()
+    assert [(override.kind, override.scope) for override in overrides] == [
         (OverrideKind.DEGRADED, EVERYTHING),
         (OverrideKind.DISABLED, PROVIDER),
         (OverrideKind.ISOLATED, CONNECTION),
     ]
-    assert (found[2].reason, found[2].actor, found[2].rollout) == ("vendor\u2019s wish", "cli:bob", None)
+    assert (overrides[2].reason, overrides[2].actor, overrides[2].rollout) == (
+        "vendor\u2019s wish",
+        "cli:bob",
+        None,
+    )
 
 
 async def test_a_switch_ends_as_it_was_named_and_once(store: PostgresOverrideStore) -> None:

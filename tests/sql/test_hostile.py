@@ -127,9 +127,9 @@ async def test_args_stored_by_foreign_sql_do_not_stop_a_claim(
 ) -> None:
     await jobs.enqueue([new_job("foreign"), new_job("ours", args={"a": 1})])
     await run(database, "UPDATE job SET args = $1::jsonb WHERE kind = 'foreign'", stored)
-    taken = {job.kind: job for job in await jobs.claim(ANY, 9, await a_session(database))}
-    assert taken["ours"].args == {"a": 1}
-    assert "foreign" in taken
+    jobs_by_kind = {job.kind: job for job in await jobs.claim(ANY, 9, await a_session(database))}
+    assert jobs_by_kind["ours"].args == {"a": 1}
+    assert "foreign" in jobs_by_kind
     assert len(await jobs.search(state=None, kind=None, tenant_id=None, queue=None, limit=9)) == 2
 
 

@@ -76,24 +76,26 @@ async def test_enqueue(wire: Wire, database: Database) -> None:
     wire.cut()
     stored = await wire.jobs.enqueue(jobs)
     assert wire.proxy.cuts == 1
-    assert [one.inserted for one in stored[:2]] == [True, True]
+    assert [enqueued.inserted for enqueued in stored[:2]] == [True, True]
     assert (stored[2].job_id, stored[2].inserted) == (jobs[1].job_id, False)
     assert not stored[3].inserted
-    found = await rows(database, "SELECT job_id FROM job")
-    assert len(found) == 3
-    assert {one.job_id for one in stored} == {row["job_id"] for row in found}
+    jobs_found = await rows(database, "SELECT job_id FROM job")
+    assert len(jobs_found) == 3
+    assert {enqueued.job_id for enqueued in stored} == {row["job_id"] for row in jobs_found}
 
 
 async def test_claim(wire: Wire, database: Database) -> None:
     session_id = await a_session(database)
     await wire.jobs.enqueue([new_job(delay_s=0.0) for _ in range(5)])
     wire.cut()
-    taken = await wire.jobs.claim(ANY, 3, session_id)
-    taken += await wire.jobs.claim(ANY, 9, session_id)
+    jobs_claimed = await wire.jobs.claim(ANY, 3, session_id)
+    jobs_claimed += await wire.jobs.claim(ANY, 9, session_id)
     assert wire.proxy.cuts == 1
-    assert len(taken) == len({job.job_id for job in taken}) == 5
-    assert {job.attempt for job in taken} == {1}
-    assert len(await wire.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])) == 5
+    assert len(jobs_claimed) == len({job.job_id for job in jobs_claimed}) == 5
+    assert {job.attempt for job in jobs_claimed} == {1}
+    assert (
+        len(await wire.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs_claimed])) == 5
+    )
 
 
 async def test_a_claim_whose_answer_never_comes_is_given_back(wire: Wire, database: Database) -> None:
@@ -109,9 +111,9 @@ async def test_a_claim_whose_answer_never_comes_is_given_back(wire: Wire, databa
     with suppress(asyncio.CancelledError):
         await claim
     async with asyncio.timeout(5):
-        taken: list[object] = []
-        while len(taken) < 3:
-            taken += await wire.jobs.claim(ANY, 9, session_id)
+        jobs_claimed: list[object] = []
+        while len(jobs_claimed) < 3:
+            jobs_claimed += await wire.jobs.claim(ANY, 9, session_id)
     assert await wire.jobs.counts() == {"running": 3}
 
 
@@ -143,10 +145,10 @@ async def test_a_claim_that_is_carried_out_after_it_was_looked_for_is_given_back
         assert await claim == []
         await holder.execute("SELECT pg_advisory_unlock(4711)")
     async with asyncio.timeout(5):
-        taken: list[Job] = []
-        while len(taken) < 3:
-            taken += await wire.jobs.claim(ANY, 9, session_id)
-    assert {job.attempt for job in taken} == {1}
+        jobs_claimed: list[Job] = []
+        while len(jobs_claimed) < 3:
+            jobs_claimed += await wire.jobs.claim(ANY, 9, session_id)
+    assert {job.attempt for job in jobs_claimed} == {1}
     assert await wire.jobs.counts() == {"running": 3}
 
 

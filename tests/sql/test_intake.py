@@ -32,39 +32,39 @@ def jobs(database: Database) -> PostgresJobStore:
     return PostgresJobStore(database, IDS, notify=False)
 
 
-def made(many: int, **fields: Any) -> list[NewJob]:
+def new_jobs(many: int, **fields: Any) -> list[NewJob]:
     return [NewJob(IDS.uuid7(), "work", f"t{n % 7}", args={"n": n}, **fields) for n in range(many)]
 
 
 async def stored(database: Database) -> dict[UUID, int]:
-    found = await rows(database, "SELECT job_id, (args->>'n')::int AS n FROM job")
-    return {row["job_id"]: row["n"] for row in found}
+    jobs_found = await rows(database, "SELECT job_id, (args->>'n')::int AS n FROM job")
+    return {row["job_id"]: row["n"] for row in jobs_found}
 
 
-def failing(jobs: Iterable[NewJob], after: int) -> Iterator[NewJob]:
+def failing(jobs: Iterable[NewJob], fail_after: int) -> Iterator[NewJob]:
     for number, job in enumerate(jobs):
-        if number == after:
+        if number == fail_after:
             raise InvalidInputError("this one is wrong", hint="mend it")
         yield job
 
 
 @pytest.mark.parametrize("many", [SLICE, SLICE + 1, MANY])
 async def test_all_are_stored_in_their_order(database: Database, jobs: PostgresJobStore, many: int) -> None:
-    asked = made(many)
-    told = await jobs.enqueue(iter(asked))
-    assert [each.job_id for each in told] == [job.job_id for job in asked]
-    assert all(each.inserted for each in told)
-    assert await stored(database) == {job.job_id: n for n, job in enumerate(asked)}
+    requested = new_jobs(many)
+    results = await jobs.enqueue(iter(requested))
+    assert [result.job_id for result in results] == [job.job_id for job in requested]
+    assert all(result.inserted for result in results)
+    assert await stored(database) == {job.job_id: n for n, job in enumerate(requested)}
     ready = await rows(database, "SELECT count(*) AS lanes FROM lane WHERE state = 'ready'")
     assert ready[0]["lanes"] == 7
 
 
-@pytest.mark.parametrize("after", [3, SLICE + 3, 2 * SLICE + 3])
+@pytest.mark.parametrize("fail_after", [3, SLICE + 3, 2 * SLICE + 3])
 async def test_none_is_stored_where_a_later_one_is_wrong(
-    database: Database, jobs: PostgresJobStore, after: int
+    database: Database, jobs: PostgresJobStore, fail_after: int
 ) -> None:
     with pytest.raises(InvalidInputError, match="this one is wrong"):
-        await jobs.enqueue(failing(made(MANY), after))
+        await jobs.enqueue(failing(new_jobs(MANY), fail_after))
     assert await stored(database) == {}
 
 
@@ -74,7 +74,7 @@ async def test_a_cancelled_stream_leaves_nothing_and_the_pool_works(
     reached = asyncio.Event()
 
     def slowly() -> Iterator[NewJob]:
-        for number, job in enumerate(made(MANY)):
+        for number, job in enumerate(new_jobs(MANY)):
             if number == 2 * SLICE:
                 reached.set()
             yield job
@@ -85,7 +85,7 @@ async def test_a_cancelled_stream_leaves_nothing_and_the_pool_works(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await stored(database) == {}
-    assert len(await jobs.enqueue(made(MANY))) == MANY
+    assert len(await jobs.enqueue(new_jobs(MANY))) == MANY
 
 
 async def test_jobs_are_made_before_anything_is_locked(
@@ -95,14 +95,14 @@ async def test_jobs_are_made_before_anything_is_locked(
     begin, steps = database.transaction, list[str]()
 
     def slowly() -> Iterator[NewJob]:
-        yield from made(MANY)
+        yield from new_jobs(MANY)
         steps.append("made")
 
-    def begun() -> Any:
+    def start_statement() -> Any:
         steps.append("begun")
         return begin()
 
-    monkeypatch.setattr(database, "transaction", begun)
+    monkeypatch.setattr(database, "transaction", start_statement)
     await jobs.enqueue(slowly())
     assert steps == ["made", "begun"]
 
@@ -113,21 +113,21 @@ async def test_lanes_of_a_slow_store_are_looked_at_once_more(
     """They were empty in the meantime, and nobody saw the new jobs."""
     store = jobs._intake._store
 
-    async def slow(given: Sequence[NewJob]) -> list[Enqueued]:
-        stored = await store(given)
+    async def slow(new_slice: Sequence[NewJob]) -> list[Enqueued]:
+        stored = await store(new_slice)
         await run(database, "UPDATE lane SET state = 'idle', mark_at = now()")
         return stored
 
     monkeypatch.setattr(jobs._intake, "_store", slow)
     monkeypatch.setattr("fairlead.adapters.postgres.enqueuer.LATE_S", -1.0)
-    await jobs.enqueue(made(2))
+    await jobs.enqueue(new_jobs(2))
     lanes = await rows(database, "SELECT state, mark_at < now() - interval '1 ms' AS marked FROM lane")
     assert lanes == [{"state": "ready", "marked": True}] * 2
 
 
 async def test_lanes_of_a_late_commit_lower_their_floor(database: Database, jobs: PostgresJobStore) -> None:
     """Floors wait 15 s for a writer. Otherwise these lanes would wait for the next sweep."""
-    [job] = made(1)
+    [job] = new_jobs(1)
     await jobs.enqueue([job])
     await run(database, "UPDATE lane_floor SET vtime = 10000, rising = 10000")
     below = "SELECT FROM lane JOIN lane_floor AS f USING (queue, level, kind) WHERE lane.vtime < f.vtime"
@@ -139,11 +139,11 @@ async def test_lanes_of_a_late_commit_lower_their_floor(database: Database, jobs
 
 async def test_unique_keys_among_many(database: Database, jobs: PostgresJobStore) -> None:
     (open_one,) = await jobs.enqueue([NewJob(IDS.uuid7(), "work", "t", unique_key="k")])
-    asked = [*made(SLICE + 5), NewJob(IDS.uuid7(), "work", "t", unique_key="k"), *made(SLICE)]
-    told = await jobs.enqueue(iter(asked))
-    assert (told[SLICE + 5].job_id, told[SLICE + 5].inserted) == (open_one.job_id, False)
-    assert sum(each.inserted for each in told) == len(asked) - 1
-    assert len(await stored(database)) == len(asked)
+    requested = [*new_jobs(SLICE + 5), NewJob(IDS.uuid7(), "work", "t", unique_key="k"), *new_jobs(SLICE)]
+    results = await jobs.enqueue(iter(requested))
+    assert (results[SLICE + 5].job_id, results[SLICE + 5].inserted) == (open_one.job_id, False)
+    assert sum(result.inserted for result in results) == len(requested) - 1
+    assert len(await stored(database)) == len(requested)
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -151,11 +151,11 @@ async def test_a_commit_in_doubt_stores_each_once(
     database: Database, jobs: PostgresJobStore, monkeypatch: pytest.MonkeyPatch, *, committed: bool
 ) -> None:
     """The answer to COMMIT is lost: whether it was carried out is read back."""
-    kept, calls = database.transaction, count()
+    transaction, calls = database.transaction, count()
 
     class Lost:
         def __init__(self) -> None:
-            self.real = kept()
+            self.real = transaction()
 
         async def __aenter__(self) -> Any:
             return await self.real.__aenter__()
@@ -169,14 +169,14 @@ async def test_a_commit_in_doubt_stores_each_once(
                 raise broken
 
     monkeypatch.setattr(database, "transaction", Lost)
-    asked = made(MANY)
-    told = await jobs.enqueue(iter(asked))
-    assert [each.job_id for each in told] == [job.job_id for job in asked]
-    assert await stored(database) == {job.job_id: n for n, job in enumerate(asked)}
+    requested = new_jobs(MANY)
+    results = await jobs.enqueue(iter(requested))
+    assert [result.job_id for result in results] == [job.job_id for job in requested]
+    assert await stored(database) == {job.job_id: n for n, job in enumerate(requested)}
 
 
 async def test_callers_that_make_the_same_lanes_at_once(database: Database, jobs: PostgresJobStore) -> None:
-    mine, yours = made(MANY), list(reversed(made(MANY)))
+    mine, yours = new_jobs(MANY), list(reversed(new_jobs(MANY)))
     await asyncio.gather(jobs.enqueue(iter(mine)), jobs.enqueue(iter(yours)))
     assert len(await stored(database)) == 2 * MANY
 
@@ -196,10 +196,10 @@ LABELS = st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=20)
     )
 )
 async def test_a_lane_is_the_same_by_both(database: Database, names: list[tuple[Any, ...]]) -> None:
-    asked = [
+    requested = [
         NewJob(IDS.uuid7(), kind, tenant, queue, provider, group, priority)
         for queue, kind, provider, priority, tenant, group in names
     ]
-    for job, by in zip(asked, names, strict=True):
+    for job, by in zip(requested, names, strict=True):
         [row] = await rows(database, "SELECT lane_id_of($1, $2, $3, $4::smallint, $5, $6) AS lane_id", *by)
         assert row["lane_id"] == lane_id_of(job)

@@ -57,18 +57,18 @@ async def test_claimers_never_share_a_job_and_leave_none(
     session_id = await a_session(database)
 
     async def claim_all(client: PostgresJobStore) -> list[Job]:
-        taken: list[Job] = []
+        jobs_claimed: list[Job] = []
         while batch := await client.claim(ANY, 17, session_id):
-            taken += batch
-        return taken
+            jobs_claimed += batch
+        return jobs_claimed
 
-    taken = [job for part in await asyncio.gather(*map(claim_all, clients)) for job in part]
+    all_claimed = [job for part in await asyncio.gather(*map(claim_all, clients)) for job in part]
     rest = await jobs.claim(ANY, 1000, session_id)  # a claimer may see only rows that others hold, and stop
-    taken += rest
-    assert len(taken) == len({job.job_id for job in taken}) == 1000
-    assert len({job.lease_id for job in taken}) == 1000
-    assert all(0 <= job.lease_id < 2**63 for job in taken)
-    assert {job.attempt for job in taken} == {1}
+    all_claimed += rest
+    assert len(all_claimed) == len({job.job_id for job in all_claimed}) == 1000
+    assert len({job.lease_id for job in all_claimed}) == 1000
+    assert all(0 <= job.lease_id < 2**63 for job in all_claimed)
+    assert {job.attempt for job in all_claimed} == {1}
 
 
 async def test_queues_take_turns(database: Database, jobs: PostgresJobStore) -> None:
@@ -189,12 +189,12 @@ async def test_outcomes_are_written_together_or_not_at_all(
 async def test_fifty_enqueues_of_one_key_make_one_job_of_the_highest_priority(
     database: Database, clients: list[PostgresJobStore]
 ) -> None:
-    asked = [new_job(unique_key="refresh:1", priority=i % 4) for i in range(50)]
-    answers = await asyncio.gather(*(clients[i % 8].enqueue([job]) for i, job in enumerate(asked)))
-    stored = [one for (one,) in answers]
-    assert sum(one.inserted for one in stored) == 1
+    requested = [new_job(unique_key="refresh:1", priority=i % 4) for i in range(50)]
+    answers = await asyncio.gather(*(clients[i % 8].enqueue([job]) for i, job in enumerate(requested)))
+    stored = [enqueued for (enqueued,) in answers]
+    assert sum(enqueued.inserted for enqueued in stored) == 1
     (row,) = await rows(database, "SELECT job_id, priority FROM job")
-    assert {one.job_id for one in stored} == {row["job_id"]}
+    assert {enqueued.job_id for enqueued in stored} == {row["job_id"]}
     assert row["priority"] == 0
 
 
@@ -206,7 +206,7 @@ async def test_batches_of_the_same_keys_in_any_order_do_not_lock_each_other(
         return [new_job(unique_key=f"k{key}", priority=3 - client // 2) for key in keys]
 
     answers = await asyncio.gather(*(client.enqueue(batch(i)) for i, client in enumerate(clients)))
-    assert sum(one.inserted for answer in answers for one in answer) == 100
+    assert sum(enqueued.inserted for answer in answers for enqueued in answer) == 100
     (row,) = await rows(database, "SELECT count(*) AS n, max(priority) AS lowest FROM job")
     assert row == {"n": 100, "lowest": 0}
 
@@ -218,8 +218,8 @@ async def test_a_lapsed_key_is_free_for_exactly_one(
     await jobs.acknowledge([Completed(job.job_id, job.lease_id)])
     await pass_time(database, 101)
     answers = await asyncio.gather(*(client.enqueue([new_job(unique_key="k")]) for client in clients))
-    assert sum(one.inserted for (one,) in answers) == 1
-    assert len({one.job_id for (one,) in answers}) == 1
+    assert sum(enqueued.inserted for (enqueued,) in answers) == 1
+    assert len({enqueued.job_id for (enqueued,) in answers}) == 1
 
 
 async def test_a_replay_inherits_the_key_of_the_job_that_died(
@@ -236,8 +236,8 @@ async def test_a_replay_inherits_the_key_of_the_job_that_died(
     assert await PostgresDeadLetterStore(database).redrive(dead.dead_letter_id, replay)
     (job,) = await jobs.claim(ANY, 1, session_id)
     await jobs.acknowledge([Completed(job.job_id, job.lease_id)])
-    (found,) = await jobs.enqueue([new_job(**outbox)])
-    assert (found.job_id, found.inserted) == (replay.job_id, False)
+    (enqueued,) = await jobs.enqueue([new_job(**outbox)])
+    assert (enqueued.job_id, enqueued.inserted) == (replay.job_id, False)
     await pass_time(database, 1001)
     assert (await jobs.enqueue([new_job(**outbox)]))[0].inserted
 
@@ -247,9 +247,9 @@ async def test_an_enqueue_that_finds_its_jobs_open_writes_nothing(
 ) -> None:
     """A scan of 10,000 connections each minute must not rewrite what is there."""
     await jobs.enqueue([new_job(unique_key=f"k{i}") for i in range(10)])
-    before = await rows(database, "SELECT ctid::text, xmax::text FROM job ORDER BY job_id")
+    rows_before = await rows(database, "SELECT ctid::text, xmax::text FROM job ORDER BY job_id")
     await jobs.enqueue([new_job(unique_key=f"k{i}", priority=3) for i in range(10)])
-    assert await rows(database, "SELECT ctid::text, xmax::text FROM job ORDER BY job_id") == before
+    assert await rows(database, "SELECT ctid::text, xmax::text FROM job ORDER BY job_id") == rows_before
 
 
 async def test_the_same_id_twice_is_refused(jobs: PostgresJobStore) -> None:
@@ -284,16 +284,16 @@ async def test_a_full_queue_refuses_the_kinds_that_fill_it(database: Database) -
 async def test_enqueueing_wakes_listeners_seldom_and_never_too_little(
     database: Database, jobs: PostgresJobStore
 ) -> None:
-    heard: list[str] = []
+    payloads: list[str] = []
     more = asyncio.Event()
 
     def hear(queue: str) -> None:
-        heard.append(queue)
+        payloads.append(queue)
         more.set()
 
     async def hears(count: int) -> None:
         async with asyncio.timeout(5):
-            while len(heard) < count:
+            while len(payloads) < count:
                 more.clear()
                 await more.wait()
 
@@ -306,22 +306,22 @@ async def test_enqueueing_wakes_listeners_seldom_and_never_too_little(
     await jobs.close()
     await jobs.enqueue([new_job(queue="last")])
     await hears(3)
-    while heard[-1] != "last":
-        await hears(len(heard) + 1)
-    assert heard[:2] == ["", "mail"]
-    assert heard[-2:] == ["mail", "last"]  # the end of the burst was told, too
-    assert len(heard) < 60
+    while payloads[-1] != "last":
+        await hears(len(payloads) + 1)
+    assert payloads[:2] == ["", "mail"]
+    assert payloads[-2:] == ["mail", "last"]  # the end of the burst was told, too
+    assert len(payloads) < 60
     await stop()
 
 
 async def test_a_store_that_may_not_notify_does_not(database: Database) -> None:
     quiet, loud = PostgresJobStore(database, IDS, notify=False), PostgresJobStore(database, IDS)
-    heard: list[str] = []
+    payloads: list[str] = []
     ready = asyncio.Event()
-    await loud.listen(lambda queue: (heard.append(queue), ready.set())[1])
+    await loud.listen(lambda queue: (payloads.append(queue), ready.set())[1])
     await ready.wait()
     await quiet.enqueue([new_job(queue="unheard")])
     ready.clear()
     await loud.enqueue([new_job(queue="heard")])
     await ready.wait()
-    assert heard == ["", "heard"]
+    assert payloads == ["", "heard"]

@@ -65,12 +65,12 @@ async def test_a_plan_made_while_the_tables_were_empty_reads_no_full_one_whole(
 
 async def test_holding_a_group_reads_its_lanes_only(database: Database) -> None:
     async with raw_connection(database) as connection:
-        held = {"rate_hold": {"for_s": 60.0, "reason": "rate"}, "lane_in_scope": {"scope": "group"}}
-        for name, values in (held | {"lane_hold": {"lane_ids": []}}).items():
+        arguments = {"rate_hold": {"for_s": 60.0, "reason": "rate"}, "lane_in_scope": {"scope": "group"}}
+        for name, values in (arguments | {"lane_hold": {"lane_ids": []}}).items():
             await touched(connection, name, GROUP | values)
         await waiting_jobs(database, JOBS, TENANTS)
         lane_ids = [row["lane_id"] for row in await rows(database, f"SELECT lane_id FROM lane LIMIT {FEW}")]
-        for name, values in (held | {"lane_hold": {"lane_ids": lane_ids}}).items():
+        for name, values in (arguments | {"lane_hold": {"lane_ids": lane_ids}}).items():
             read = await touched(connection, name, GROUP | values)
             assert read["lane"]["rows"] <= 3 * len(lane_ids), name
             assert read["job"]["rows"] == 0, name
@@ -86,13 +86,15 @@ async def touched(
     connection: DatabaseConnection, name: str, values: dict[str, object]
 ) -> dict[str, dict[str, int]]:
     """Rows read and whole reads of each table by *name*, on this connection."""
-    made = statement(name)
+    prepared = statement(name)
     await connection.execute("BEGIN")
-    before = {row["table"]: row for row in await connection.fetch(TOUCHED)}
-    await connection.fetch(made.text, *made.args(**values))
-    after = {row["table"]: row for row in await connection.fetch(TOUCHED)}
+    rows_before = {row["table"]: row for row in await connection.fetch(TOUCHED)}
+    await connection.fetch(prepared.text, *prepared.args(**values))
+    rows_after = {row["table"]: row for row in await connection.fetch(TOUCHED)}
     await connection.execute("COMMIT")
     return {
-        table: {what: after[table][what] - before[table][what] for what in ("rows", "seq_scan")}
-        for table in after
+        table: {
+            figure: rows_after[table][figure] - rows_before[table][figure] for figure in ("rows", "seq_scan")
+        }
+        for table in rows_after
     }

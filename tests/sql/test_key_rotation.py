@@ -53,7 +53,7 @@ def resealer(database: Database, vault: TenantVault, batch: int = 50) -> Reencry
     )
 
 
-def place(connection_id: UUID, tenant: str, generation: int, field: str = "credential") -> SealContext:
+def seal_context(connection_id: UUID, tenant: str, generation: int, field: str = "credential") -> SealContext:
     return SealContext(tenant, connection_id, "mercadolibre", field, generation)
 
 
@@ -63,7 +63,7 @@ def secret_of(connection_id: UUID, generation: int) -> bytes:
 
 async def sealed_new(vault: TenantVault, connection_id: UUID, tenant: str, generation: int) -> NewCredential:
     await vault.preflight(tenant)
-    context = place(connection_id, tenant, generation)
+    context = seal_context(connection_id, tenant, generation)
     return NewCredential(
         connection_id=connection_id,
         key=ConnectionKey(tenant, "mercadolibre", f"b{connection_id.hex[:8]}"),
@@ -94,45 +94,47 @@ async def populate(database: Database, vault: TenantVault, connections: int, ten
 
 async def masters_of_records(database: Database) -> set[tuple[str, bool]]:
     """(master, key is current) of every sealed record."""
-    found = await rows(
+    rows_found = await rows(
         database,
         "SELECT DISTINCT master_id, current FROM data_key WHERE key_id IN (SELECT key_id FROM credential)",
     )
-    return {(row["master_id"], row["current"]) for row in found}
+    return {(row["master_id"], row["current"]) for row in rows_found}
 
 
 async def test_a_full_rotation_leaves_nothing_to_the_old_key(database: Database) -> None:
     await populate(database, quick_vault(database), connections=120, tenants=7)
-    seen: list[RotationProgress] = []
-    report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate(progress=seen.append)
+    progress: list[RotationProgress] = []
+    report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate(
+        progress=progress.append
+    )
     assert (report.renewed, report.resealed, report.rewrapped, report.remaining) == (7, 120, 7, 0)
     assert await masters_of_records(database) == {(MASTER_2.master_id, True)}
-    assert [step.phase for step in seen] == sorted(
-        [step.phase for step in seen], key=["renew", "reseal", "rewrap"].index
+    assert [step.phase for step in progress] == sorted(
+        [step.phase for step in progress], key=["renew", "reseal", "rewrap"].index
     )
-    assert max(step.done for step in seen if step.phase == "reseal") == 120
-    alone = await resealer(database, quick_vault(database, MASTER_2)).verify()
-    assert (alone.checked, alone.readable, dict(alone.problems)) == (120, 120, {})
+    assert max(step.done for step in progress if step.phase == "reseal") == 120
+    report_alone = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert (report_alone.checked, report_alone.readable, dict(report_alone.problems)) == (120, 120, {})
     again = await resealer(database, quick_vault(database, MASTER_2)).rotate()
     assert (again.renewed, again.resealed, again.rewrapped) == (0, 0, 0)
 
 
 async def test_rewrapping_alone_changes_no_record(database: Database) -> None:
     await populate(database, quick_vault(database), connections=20, tenants=3)
-    before = await rows(database, "SELECT connection_id, sealed FROM credential ORDER BY 1")
+    rows_before = await rows(database, "SELECT connection_id, sealed FROM credential ORDER BY 1")
     report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate(rewrap_only=True)
     assert (report.renewed, report.resealed, report.rewrapped) == (0, 0, 3)
-    assert await rows(database, "SELECT connection_id, sealed FROM credential ORDER BY 1") == before
-    alone = await resealer(database, quick_vault(database, MASTER_2)).verify()
-    assert alone.readable == alone.checked == 20
+    assert await rows(database, "SELECT connection_id, sealed FROM credential ORDER BY 1") == rows_before
+    report_alone = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert report_alone.readable == report_alone.checked == 20
 
 
 async def test_without_the_old_key_it_stops_before_the_first_change(database: Database) -> None:
     await populate(database, quick_vault(database), connections=5, tenants=2)
-    before = await rows(database, "SELECT * FROM data_key ORDER BY key_id")
+    keys_before = await rows(database, "SELECT * FROM data_key ORDER BY key_id")
     with pytest.raises(MasterKeyMissingError):
         await resealer(database, quick_vault(database, MASTER_2)).rotate()
-    assert await rows(database, "SELECT * FROM data_key ORDER BY key_id") == before
+    assert await rows(database, "SELECT * FROM data_key ORDER BY key_id") == keys_before
     report = await resealer(database, quick_vault(database, MASTER_2)).verify()
     assert (report.checked, report.readable, dict(report.problems)) == (5, 0, {"master_key_missing": 5})
     assert report.examples
@@ -155,17 +157,17 @@ async def test_row_that_cannot_be_opened_is_counted_and_left_as_it_is(database: 
         ids[6],
     )
     damaged = [ids[3], ids[4]]
-    before = await rows(
+    rows_before = await rows(
         database, "SELECT sealed FROM credential WHERE connection_id = ANY($1) ORDER BY 1", damaged
     )
     report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1), batch=3).rotate()
     assert (report.resealed, report.remaining) == (10, 2)
-    after = await rows(
+    rows_after = await rows(
         database, "SELECT sealed FROM credential WHERE connection_id = ANY($1) ORDER BY 1", damaged
     )
-    assert after == before
-    found = await resealer(database, quick_vault(database, MASTER_2)).verify()
-    assert dict(found.problems) == {"credential_unreadable": 2}
+    assert rows_after == rows_before
+    verify_report = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert dict(verify_report.problems) == {"credential_unreadable": 2}
 
 
 async def test_a_row_under_a_writers_hands_is_not_waited_for(database: Database) -> None:
@@ -173,8 +175,8 @@ async def test_a_row_under_a_writers_hands_is_not_waited_for(database: Database)
     table = sealed_tables(database)["credential"]
     page = await table.page(retired_only=False, cursor=None, limit=10)
     new = Sealed(page[0].sealed.key_id, b"new")
-    async with database.transaction() as held:
-        await raw_connection_of(held).fetch(
+    async with database.transaction() as transaction:
+        await raw_connection_of(transaction).fetch(
             "SELECT FROM credential WHERE connection_id = $1 FOR UPDATE", page[0].record_id
         )
         replaced = await asyncio.wait_for(table.replace([(record, new) for record in page]), 2.0)
@@ -205,12 +207,14 @@ class Load:
         self._running = False
 
     async def _opened(self, vault: TenantVault, connection_id: UUID) -> tuple[str, int]:
-        found = await self._store.read_id(connection_id)
-        assert found is not None
-        tenant = found.connection.key.tenant
-        plain = await vault.open(place(connection_id, tenant, found.generation), found.sealed)
-        assert plain == secret_of(connection_id, found.generation)
-        return tenant, found.generation
+        credential = await self._store.read_id(connection_id)
+        assert credential is not None
+        tenant = credential.connection.key.tenant
+        plain = await vault.open(
+            seal_context(connection_id, tenant, credential.generation), credential.sealed
+        )
+        assert plain == secret_of(connection_id, credential.generation)
+        return tenant, credential.generation
 
     async def _read(self, vault: TenantVault, seed: int) -> None:
         chance = random.Random(seed)
@@ -258,9 +262,9 @@ def killed_rotation(url: str, steps: int) -> list[str]:
     command = [sys.executable, "-c", ROTATOR, root, url, str(steps)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = process.stdout.readlines()
+        lines = process.stdout.readlines()
     assert process.returncode == -signal.SIGKILL
-    return [line.strip() for line in told if line.endswith("\n")]
+    return [line.strip() for line in lines if line.endswith("\n")]
 
 
 @pytest.mark.slow
@@ -272,9 +276,9 @@ async def test_s12_rotation_under_load_killed_and_resumed(database: Database) ->
     running = asyncio.create_task(load.run())
     phases = set()
     for steps in (2, 12):  # within the renewing of keys, and within the re-sealing
-        told = await asyncio.to_thread(killed_rotation, database.settings.dsn, steps)
-        phases.update(told)
-        assert "rewrap" not in told
+        lines = await asyncio.to_thread(killed_rotation, database.settings.dsn, steps)
+        phases.update(lines)
+        assert "rewrap" not in lines
     assert phases == {"renew", "reseal"}
     report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate()
     load.stop()
@@ -284,8 +288,8 @@ async def test_s12_rotation_under_load_killed_and_resumed(database: Database) ->
     assert await masters_of_records(database) == {(MASTER_2.master_id, True)}
     assert load.reads > 100
     assert load.writes > 50
-    found = await resealer(database, quick_vault(database, MASTER_2)).verify()
-    assert found.readable == found.checked == 300
+    verify_report = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert verify_report.readable == verify_report.checked == 300
     # A read that failed was raised by `await running`.
     tell("S12", n=load.reads, writes=load.writes, kills=2, failed_reads=0, under_old_key=report.remaining)
 
@@ -293,12 +297,14 @@ async def test_s12_rotation_under_load_killed_and_resumed(database: Database) ->
 async def test_pages_follow_one_another(database: Database) -> None:
     await populate(database, quick_vault(database), connections=25, tenants=3)
     for table in sealed_tables(database).values():
-        whole = await all_of(table, 1000)
-        assert whole == await all_of(table, 4)
-        assert [record.record_id for record in whole] == sorted(record.record_id for record in whole)
+        all_records = await all_of(table, 1000)
+        assert all_records == await all_of(table, 4)
+        assert [record.record_id for record in all_records] == sorted(
+            record.record_id for record in all_records
+        )
         assert await table.page(retired_only=True, cursor=None, limit=10) == []
-        assert {record.context.provider for record in whole} == {"mercadolibre"}
-        first = whole[0]
+        assert {record.context.provider for record in all_records} == {"mercadolibre"}
+        first = all_records[0]
         assert (
             await table.replace([(replace(first, sealed=Sealed(first.sealed.key_id, b"x")), first.sealed)])
             == 0
@@ -306,9 +312,9 @@ async def test_pages_follow_one_another(database: Database) -> None:
 
 
 async def all_of(table: SealedRecords, limit: int) -> list[StoredRecord]:
-    found: list[StoredRecord] = []
+    records: list[StoredRecord] = []
     while page := await table.page(
-        retired_only=False, cursor=found[-1].record_id if found else None, limit=limit
+        retired_only=False, cursor=records[-1].record_id if records else None, limit=limit
     ):
-        found += page
-    return found
+        records += page
+    return records

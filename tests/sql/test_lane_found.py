@@ -45,9 +45,9 @@ async def test_lane_function_reads_no_dead_row(
             asks = raw_connection_of(transaction)
             if careless:
                 await asks.execute(f"ALTER FUNCTION {function} RESET enable_bitmapscan")
-            before = await asks.fetchval(READ)
+            value_before = await asks.fetchval(READ)
             await asks.fetch(ASKS[function])
-            read = await asks.fetchval(READ) - before
+            read = await asks.fetchval(READ) - value_before
     assert (read > WAS) == careless
     assert read >= LANES
 
@@ -90,9 +90,9 @@ async def test_lane_changes_read_live_rows_only(
             await run(database, "VACUUM (ANALYZE) lane")
         async with database.transaction() as transaction:
             asks = raw_connection_of(transaction)
-            before = await asks.fetchval(READ_OF_LANES)
+            value_before = await asks.fetchval(READ_OF_LANES)
             await asks.fetch(asks_for)
-            read = await asks.fetchval(READ_OF_LANES) - before
+            read = await asks.fetchval(READ_OF_LANES) - value_before
     assert LANES < read <= 20 * LANES < WAS
     assert len(await rows(database, f"SELECT FROM lane WHERE {then}")) == LANES
 
@@ -124,7 +124,7 @@ async def test_the_upkeep_of_each_second_begins_at_the_floor(
             await run(database, "VACUUM (ANALYZE) lane")
         async with database.transaction() as transaction:
             asks = raw_connection_of(transaction)
-            before = await asks.fetchval(READ_OF_ALL)
+            value_before = await asks.fetchval(READ_OF_ALL)
             await asks.fetch(look)
-            read = await asks.fetchval(READ_OF_ALL) - before
+            read = await asks.fetchval(READ_OF_ALL) - value_before
     assert read <= 20 * LANES < WAS

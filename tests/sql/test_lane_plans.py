@@ -58,8 +58,8 @@ async def seeded(seeded_url: str) -> AsyncIterator[Database]:
 
 async def read_of(database: Database, name: str, **values: object) -> dict[str, tuple[int, int]]:
     """The most that it read of the large tables, and how often from end to end, under either kind of plan."""
-    seen = [await touched(database, name, generic=generic, **values) for generic in (False, True)]
-    return {table: max(read[table] for read in seen) for table in LARGE}
+    rows_touched = [await touched(database, name, generic=generic, **values) for generic in (False, True)]
+    return {table: max(read[table] for read in rows_touched) for table in LARGE}
 
 
 async def lane_ids(database: Database) -> list[UUID]:
@@ -124,8 +124,8 @@ async def test_pausing_and_resuming(seeded: Database) -> None:
         assert read["lane"] <= (3 * 20, 0)
         read = await read_of(seeded, "pause_list", limit=10, bound=COUNT_BOUND)
         assert read == {"job": (20, 0), "lane": (0, 0), "lane_name": (20, 0)}
-        made = statement("lane_pause")
-        await seeded.fetch(made, lane_ids=ids, **SCOPE)
+        prepared = statement("lane_pause")
+        await seeded.fetch(prepared, lane_ids=ids, **SCOPE)
         read = await read_of(seeded, "lane_unpause", lane_ids=ids, notify=False)
         assert read["lane"] <= (3 * 20, 0)
     finally:
@@ -172,9 +172,9 @@ async def test_a_look_for_a_suspect_asks_each_name_once(database: Database) -> N
         " SELECT 'capped' || i, '', 1 FROM generate_series(0, 49) AS i",
     )
     await run(database, "VACUUM (ANALYZE)")
-    wanted = {"queues": ["default"], "kinds": [], "providers": []}
-    who = {"session_id": session_id, "lease_seed": 7}
-    for name, given in (("job_claim_suspect", wanted | who), ("job_next_due", wanted)):
-        read = await touched(database, name, generic=False, **given)
+    filters = {"queues": ["default"], "kinds": [], "providers": []}
+    claimer = {"session_id": session_id, "lease_seed": 7}
+    for name, arguments in (("job_claim_suspect", filters | claimer), ("job_next_due", filters)):
+        read = await touched(database, name, generic=False, **arguments)
         assert read["pause"] <= (2 * NAMES, 0), name
         assert read["concurrency_cap"] <= (2 * NAMES, 0), name

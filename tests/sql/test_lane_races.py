@@ -12,7 +12,7 @@ from fairlead.adapters.postgres.driver import DatabaseConnection
 from fairlead.adapters.postgres.job_rows import new_job_columns
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import ClaimFilter, GroupCap, NewJob, TenantShare
-from tests.contract.lane_steps import LINGER_S, done, drained, jobs_of, taken, tenant
+from tests.contract.lane_steps import LINGER_S, claim_jobs, done, drained, jobs_of, tenant
 from tests.contract.postgres import PostgresStores, postgres_stores
 from tests.contract.stores import ANY, a_session
 from tests.support.engine import new_job
@@ -29,15 +29,15 @@ def stores(database: Database) -> PostgresStores:
 
 async def enqueue_by(connection: DatabaseConnection, job: NewJob) -> None:
     """Store *job* in the transaction of *connection*."""
-    made = statement("job_enqueue")
-    await connection.fetch(made.text, *made.args(notify=False, **new_job_columns([job])))
+    enqueue = statement("job_enqueue")
+    await connection.fetch(enqueue.text, *enqueue.args(notify=False, **new_job_columns([job])))
 
 
 async def an_empty_lane(stores: PostgresStores) -> UUID:
     """A session, and a lane that ran empty and will be forgotten at the next look."""
     session_id = await a_session(stores)
     await stores.jobs.enqueue([new_job()])
-    await done(stores, await taken(stores, session_id))
+    await done(stores, await claim_jobs(stores, session_id))
     await stores.pass_time(2 * LINGER_S)
     return session_id
 
@@ -63,7 +63,7 @@ async def test_an_empty_lane_is_forgotten_and_found_again(stores: PostgresStores
     assert await rows(stores.database, "SELECT state FROM lane") == [{"state": "idle"}]
     assert await stores.jobs.next_due_in_s(ANY) is None
     await stores.jobs.enqueue([new_job()])
-    assert len(await taken(stores, session_id)) == 1
+    assert len(await claim_jobs(stores, session_id)) == 1
 
 
 async def test_a_pause_that_ends_while_a_lane_is_parked_for_it_wakes_that_lane(
@@ -82,15 +82,15 @@ async def test_a_pause_that_ends_while_a_lane_is_parked_for_it_wakes_that_lane(
                 await asyncio.sleep(0.01)
             await connection.execute("COMMIT")
         assert await resumed
-    assert len(await taken(stores, session_id)) == 1
+    assert len(await claim_jobs(stores, session_id)) == 1
 
 
 @pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK"])
 async def test_a_job_that_somebody_holds_stops_no_other(stores: PostgresStores, ends: str) -> None:
     """An open transaction has raised a waiting job's priority: it is passed over, and found afterwards."""
     session_id = await a_session(stores)
-    held = new_job(tenant_id="a", unique_key="k")
-    await stores.jobs.enqueue([held])
+    held_job = new_job(tenant_id="a", unique_key="k")
+    await stores.jobs.enqueue([held_job])
     others = [new_job(tenant_id=name) for name in "abb"]
     await stores.jobs.enqueue(others)
     await run(stores.database, "UPDATE job SET run_at = run_at - interval '1 minute'")
@@ -98,11 +98,11 @@ async def test_a_job_that_somebody_holds_stops_no_other(stores: PostgresStores, 
     async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await enqueue_by(connection, new_job(tenant_id="a", unique_key="k", priority=0))
-        claimed = await taken(stores, session_id)
+        claimed = await claim_jobs(stores, session_id)
         assert {job.job_id for job in claimed} == {job.job_id for job in others}
         await connection.execute(ends)
     (last,) = await drained(stores, session_id)
-    assert (last.job_id, last.priority) == (held.job_id, 0 if ends == "COMMIT" else held.priority)
+    assert (last.job_id, last.priority) == (held_job.job_id, 0 if ends == "COMMIT" else held_job.priority)
 
 
 @pytest.mark.parametrize(("locked", "demand"), [(2, 1), (30, 10)])
@@ -177,14 +177,14 @@ async def test_a_cap_that_somebody_counts_holds_up_no_other_work(stores: Postgre
     await stores.lanes.set_group_cap(GroupCap("g", None, 1))
     await stores.jobs.enqueue([new_job(tenant_id=f"t{n}", group_key="g", priority=1) for n in range(lanes)])
     await stores.jobs.enqueue([new_job(tenant_id="b", priority=3), new_job(tenant_id="c", queue="other")])
-    wanted = ClaimFilter(queues=("default", "other"))
+    claim_filter = ClaimFilter(queues=("default", "other"))
     async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await connection.execute("SELECT FROM concurrency_cap FOR UPDATE")
-        claimed = await stores.jobs.claim(wanted, 10, session_id)
+        claimed = await stores.jobs.claim(claim_filter, 10, session_id)
         await connection.execute("ROLLBACK")
     assert sorted(job.tenant_id for job in claimed) == ["b", "c"]
-    assert len(await stores.jobs.claim(wanted, 10, session_id)) == 1
+    assert len(await stores.jobs.claim(claim_filter, 10, session_id)) == 1
 
 
 async def test_a_pause_that_waits_holds_up_no_claim(stores: PostgresStores) -> None:

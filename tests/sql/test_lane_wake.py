@@ -104,9 +104,9 @@ async def test_a_woken_lane_is_read_from_its_mark(database: Database, callers: l
         await run(database, "DELETE FROM job WHERE run_at < now() - interval '1 minute'")
         park = "UPDATE lane SET state = 'parked', park_reason = 'empty', wake_at = now()"
         await run(database, park)
-        before = await _buffers(database)  # it finds its way through the dead, and leaves a mark
+        buffers_before = await _buffers(database)  # it finds its way through the dead, and leaves a mark
         await run(database, park)
-        assert await _buffers(database) < before / 3
+        assert await _buffers(database) < buffers_before / 3
 
 
 # Lanes of one tenant and kind that come and go; the clock of the classes goes on.
@@ -143,9 +143,9 @@ async def test_waking_a_lane_of_an_empty_class_reads_no_dead_rows(
     async with reader.transaction(isolation="repeatable_read"):
         await reader.fetchval("SELECT 1 FROM pg_class LIMIT 1")
         await run(database, COME_AND_GO)
-        before = await _join_buffers(database)
+        buffers_before = await _join_buffers(database)
         await _raise(database, 2)  # it follows one step behind
-        assert await _join_buffers(database) < before / 3
+        assert await _join_buffers(database) < buffers_before / 3
 
 
 async def test_no_lane_lies_below_a_floor_that_rose_before_it_was_committed(
@@ -217,9 +217,9 @@ async def test_floors_rest_where_nothing_moves(database: Database) -> None:
     await _raise(database, 3)
     await run(database, "UPDATE lane_floor SET noted_at = now() - interval '1 hour'")
     written = "SELECT ctid::text FROM lane_floor ORDER BY ctid"
-    before = await rows(database, written)
+    rows_before = await rows(database, written)
     await run(database, RAISE)
-    assert await rows(database, written) == before
+    assert await rows(database, written) == rows_before
 
 
 async def _raise(database: Database, times: int, *, after_s: float = 6.0) -> None:

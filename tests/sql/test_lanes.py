@@ -29,7 +29,7 @@ from tests.support.seeds import a_session
 
 ANY = ClaimFilter()
 ACME = Scope(ScopeKind.TENANT, "acme")
-WHO = {"reason": "429", "by": "test"}
+REASON_AND_ACTOR = {"reason": "429", "by": "test"}
 BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* ' || $1 || ' */%'"
 
 
@@ -58,18 +58,18 @@ class Careless(PostgresLaneStore):
         await self._locked(None, "lane_apply", tenant_ids=tenant_ids, group_key=group_key)
 
 
-async def taken(jobs: PostgresJobStore, session_id: UUID) -> list[Job]:
+async def claim_jobs(jobs: PostgresJobStore, session_id: UUID) -> list[Job]:
     """All that may begin now."""
-    found: list[Job] = []
+    jobs_claimed: list[Job] = []
     while batch := await jobs.claim(ANY, 100, session_id):
-        found += batch
-    return found
+        jobs_claimed += batch
+    return jobs_claimed
 
 
 async def enqueue_by(connection: DatabaseConnection, *new: NewJob) -> None:
     """Store jobs in the transaction of *connection*."""
-    made = statement("job_enqueue")
-    await connection.fetch(made.text, *made.args(notify=False, **new_job_columns(new)))
+    enqueue = statement("job_enqueue")
+    await connection.fetch(enqueue.text, *enqueue.args(notify=False, **new_job_columns(new)))
 
 
 @asynccontextmanager
@@ -111,8 +111,10 @@ async def test_a_pause_holds_lanes_that_were_being_made(
     async def hold(connection: DatabaseConnection) -> None:
         await enqueue_by(connection, new_job(tenant_id="acme"))
 
-    assert await while_it_waits(database, "lane_barrier", lanes.pause(ACME, None, **WHO), hold) == 1
-    assert await taken(jobs, session_id) == []
+    assert (
+        await while_it_waits(database, "lane_barrier", lanes.pause(ACME, None, **REASON_AND_ACTOR), hold) == 1
+    )
+    assert await claim_jobs(jobs, session_id) == []
 
 
 async def test_a_careless_pause_does_not(
@@ -120,20 +122,20 @@ async def test_a_careless_pause_does_not(
 ) -> None:
     async with uncommitted(database) as connection:
         await enqueue_by(connection, new_job(tenant_id="acme"))
-        await Careless(database).pause(ACME, None, **WHO)
-    assert len(await taken(jobs, session_id)) == 1
+        await Careless(database).pause(ACME, None, **REASON_AND_ACTOR)
+    assert len(await claim_jobs(jobs, session_id)) == 1
 
 
 async def test_a_resume_finds_lanes_that_were_being_made(
     database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:
-    await lanes.pause(ACME, None, **WHO)
+    await lanes.pause(ACME, None, **REASON_AND_ACTOR)
 
     async def hold(connection: DatabaseConnection) -> None:
         await enqueue_by(connection, new_job(tenant_id="acme"))
 
     assert await while_it_waits(database, "pause_end", lanes.resume(ACME), hold)
-    assert len(await taken(jobs, session_id)) == 1
+    assert len(await claim_jobs(jobs, session_id)) == 1
 
 
 async def test_a_resume_of_what_is_not_paused_waits_for_nobody(
@@ -154,7 +156,7 @@ async def test_a_cap_and_a_weight_hold_for_lanes_that_were_being_made(
 
     share = TenantShare("acme", weight=4.0, max_running=2)
     await while_it_waits(database, "lane_barrier", lanes.set_tenant(share), hold)
-    assert len(await taken(jobs, session_id)) == 2
+    assert len(await claim_jobs(jobs, session_id)) == 2
     (lane,) = await rows(database, "SELECT stride, capped FROM lane")
     assert lane == {"stride": 250, "capped": True}
 
@@ -165,14 +167,14 @@ async def test_a_careless_cap_does_not_hold(
     async with uncommitted(database) as connection:
         await enqueue_by(connection, *(new_job(tenant_id="acme") for _ in range(5)))
         await Careless(database).set_tenant(TenantShare("acme", max_running=2))
-    assert len(await taken(jobs, session_id)) == 5
+    assert len(await claim_jobs(jobs, session_id)) == 5
 
 
 # ---- lanes that somebody holds ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "what",
+    "changed",
     [
         "SELECT FROM lane FOR UPDATE",
         "UPDATE lane SET vtime = vtime + 1000, served_at = now()",
@@ -181,18 +183,20 @@ async def test_a_careless_cap_does_not_hold(
     ids=["locked", "served", "woken"],
 )
 async def test_a_pause_waits_for_who_holds_a_lane_and_has_the_last_word(
-    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID, what: str
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID, changed: str
 ) -> None:
     await jobs.enqueue([new_job(tenant_id="acme", delay_s=5.0)])
     await pass_time(database, 6.0)
-    if "lane_wake_up" not in what:
+    if "lane_wake_up" not in changed:
         await run(database, "SELECT lane_wake_up(100)")
 
     async def hold(connection: DatabaseConnection) -> None:
-        await connection.execute(what)
+        await connection.execute(changed)
 
-    assert await while_it_waits(database, "lane_pause", lanes.pause(ACME, None, **WHO), hold) == 1
-    assert await taken(jobs, session_id) == []
+    assert (
+        await while_it_waits(database, "lane_pause", lanes.pause(ACME, None, **REASON_AND_ACTOR), hold) == 1
+    )
+    assert await claim_jobs(jobs, session_id) == []
     (lane,) = await rows(database, "SELECT state, park_reason FROM lane")
     assert lane == {"state": "parked", "park_reason": "pause"}
 
@@ -207,7 +211,7 @@ async def test_a_hold_waits_for_who_holds_a_lane_and_has_the_last_word(
         await connection.execute("UPDATE lane SET vtime = vtime + 1000, served_at = now()")
 
     await while_it_waits(database, "lane_hold", lanes.hold("acme", "g", 60.0, reason="its rate"), hold)
-    assert await taken(jobs, session_id) == []
+    assert await claim_jobs(jobs, session_id) == []
     (lane,) = await rows(database, "SELECT state, park_reason FROM lane")
     assert lane == {"state": "parked", "park_reason": "pause"}
 
@@ -217,7 +221,7 @@ async def test_a_cap_waits_for_the_claim_that_it_would_have_stopped(
 ) -> None:
     """The claim had read that there is no cap; what it takes counts under the new one."""
     await jobs.enqueue([new_job(tenant_id="acme") for _ in range(5)])
-    made = statement("job_claim")
+    claim = statement("job_claim")
     values: dict[str, object] = {
         "queues": ["default"],
         "kinds": [],
@@ -225,14 +229,14 @@ async def test_a_cap_waits_for_the_claim_that_it_would_have_stopped(
         "demand": 2,
         "wake": False,
     }
-    args = made.args(session_id=session_id, lease_seed=7, **values)
+    args = claim.args(session_id=session_id, lease_seed=7, **values)
 
     async def hold(connection: DatabaseConnection) -> None:
-        assert len(await connection.fetch(made.text, *args)) == 2
+        assert len(await connection.fetch(claim.text, *args)) == 2
 
     act = lanes.set_tenant(TenantShare("acme", max_running=3))
     await while_it_waits(database, "lane_apply", act, hold)
-    assert len(await taken(jobs, session_id)) == 1
+    assert len(await claim_jobs(jobs, session_id)) == 1
 
 
 @pytest.mark.slow
@@ -252,7 +256,7 @@ async def test_many_who_pause_resume_and_set_are_no_circle(
 
     async def bother(turn: int) -> None:
         scope, name = scopes[turn % len(scopes)], names[turn % len(names)]
-        await lanes.pause(scope, None, **WHO)
+        await lanes.pause(scope, None, **REASON_AND_ACTOR)
         await lanes.set_tenant(TenantShare(name, tier="free" if turn % 2 else None, weight=1.0 + turn))
         await lanes.set_group_cap(GroupCap("x", None if turn % 2 else name, 40 + turn))
         await lanes.set_tier(Tier("free", weight=1.0 + turn, max_running=50 + turn))
@@ -263,7 +267,7 @@ async def test_many_who_pause_resume_and_set_are_no_circle(
         await asyncio.gather(*(bother(turn) for turn in range(24)))
     for scope in scopes:
         await lanes.resume(scope)
-    assert len(await taken(jobs, session_id)) == 36 + 24
+    assert len(await claim_jobs(jobs, session_id)) == 36 + 24
     wrong = await rows(
         database,
         "SELECT FROM lane WHERE stride <> tenant_stride(tenant_id)"
@@ -278,18 +282,18 @@ async def test_many_who_pause_resume_and_set_are_no_circle(
 async def test_listener_is_notified_of_a_resume_and_of_a_raised_cap(
     lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:
-    heard: asyncio.Queue[str] = asyncio.Queue()
-    unlisten = await jobs.listen(heard.put_nowait)
-    await lanes.pause(ACME, None, **WHO)
+    payloads: asyncio.Queue[str] = asyncio.Queue()
+    unlisten = await jobs.listen(payloads.put_nowait)
+    await lanes.pause(ACME, None, **REASON_AND_ACTOR)
     await jobs.enqueue([new_job(tenant_id="acme", queue="mail")])
     await jobs.close()
-    while not heard.empty():
-        heard.get_nowait()
+    while not payloads.empty():
+        payloads.get_nowait()
     async with asyncio.timeout(10):
         await lanes.resume(ACME)
-        assert await heard.get() in {"mail", ""}
+        assert await payloads.get() in {"mail", ""}
         await lanes.set_tenant(TenantShare("acme", max_running=5))
-        while await heard.get():
+        while await payloads.get():
             continue
     await unlisten()
 
@@ -300,11 +304,11 @@ async def test_behind_a_transaction_pooler(
     pooled = await Database.open(replace(database_settings, transaction_pooler=True, max_size=1))
     lanes, jobs = PostgresLaneStore(pooled, notify=False), PostgresJobStore(pooled, IDS, notify=False)
     await jobs.enqueue([new_job(tenant_id="acme") for _ in range(5)])
-    assert await lanes.pause(ACME, 60.0, **WHO) == 1
+    assert await lanes.pause(ACME, 60.0, **REASON_AND_ACTOR) == 1
     assert await lanes.resume(ACME)
     await lanes.set_tenant(TenantShare("acme", max_running=2))
     assert await lanes.sweep(0.0) is not None
-    assert len(await taken(jobs, session_id)) == 2
+    assert len(await claim_jobs(jobs, session_id)) == 2
     await pooled.close()
 
 
@@ -321,12 +325,14 @@ async def test_explain_counts_who_is_before(lanes: PostgresLaneStore, jobs: Post
     groups = [new_job(tenant_id="me", group_key=f"g{n}") for n in range(4)]  # they stand in one line
     await jobs.enqueue(groups)
     await jobs.enqueue([new_job(tenant_id=f"u{n}", priority=0) for n in range(3)])
-    told = await lanes.explain(mine[-1])
-    assert told is not None
-    assert (told.why, told.ahead_in_lane, told.lanes_ahead) == ("no_worker", 3, 0)
+    explanation = await lanes.explain(mine[-1])
+    assert explanation is not None
+    assert (explanation.why, explanation.ahead_in_lane, explanation.lanes_ahead) == ("no_worker", 3, 0)
     explained = [await lanes.explain(job.job_id) for job in groups]
     ahead = sorted(
-        each.lanes_ahead for each in explained if each is not None and each.lanes_ahead is not None
+        explanation.lanes_ahead
+        for explanation in explained
+        if explanation is not None and explanation.lanes_ahead is not None
     )
     assert ahead[0] == 0
     assert ahead[1:] == [6, 7, 8]
@@ -345,7 +351,7 @@ async def test_sql_and_python_know_our_kinds_alike(database: Database) -> None:
         "clean_up",
         "clean_up.x",
     ]
-    found = await rows(
+    rows_found = await rows(
         database, "SELECT kind, is_internal_kind(kind) AS own FROM unnest($1::text[]) AS k (kind)", kinds
     )
-    assert [row["own"] for row in found] == [is_internal_kind(kind) for kind in kinds]
+    assert [row["own"] for row in rows_found] == [is_internal_kind(kind) for kind in kinds]

@@ -25,9 +25,9 @@ SETTLES = (
 
 @pytest.fixture
 async def store(database: Database) -> AsyncIterator[PostgresCredentialStore]:
-    made = PostgresCredentialStore(database)
-    yield made
-    await made.close()
+    store = PostgresCredentialStore(database)
+    yield store
+    await store.close()
 
 
 async def test_late_mark_waits_for_a_settlement_and_sees_its_row(

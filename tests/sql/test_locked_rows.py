@@ -22,19 +22,19 @@ KEYS = [ConnectionKey(tenant, "mercadolibre") for tenant in ("acme", "bolt")]
 
 @pytest.fixture
 async def store(database: Database) -> AsyncIterator[PostgresCredentialStore]:
-    made = PostgresCredentialStore(database)
-    yield made
-    await made.close()
+    store = PostgresCredentialStore(database)
+    yield store
+    await store.close()
 
 
 async def sent(store: PostgresCredentialStore, database: Database, key: ConnectionKey) -> Settlement:
     """Return the answer of a send of *key*."""
-    wish = intent(await connected(store, key=key), await session(database))
-    granted = await claim(store, wish)
+    attempt = intent(await connected(store, key=key), await session(database))
+    granted = await claim(store, attempt)
     assert granted is not None
-    marked = await store.mark_sent(wish.connection_id, wish.attempt_id)
+    marked = await store.mark_sent(attempt.connection_id, attempt.attempt_id)
     assert marked is not None
-    return settlement(wish, granted, marked.first_at)
+    return settlement(attempt, granted, marked.first_at)
 
 
 async def test_a_locked_rotation_delays_no_other_claim_of_its_endpoint(

@@ -193,16 +193,16 @@ async def test_task_cancelled_in_a_transaction_ends_while_the_server_is_silent(
     patient: tuple[CuttingProxy, Database],
 ) -> None:
     proxy, database = patient
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     async def work() -> None:
         async with database.transaction() as transaction:
             proxy.stall()
-            asked.set()
+            requested.set()
             await transaction.fetch(COUNT)
 
     task = asyncio.create_task(work())
-    await asked.wait()
+    await requested.wait()
     task.cancel()
     async with asyncio.timeout(5):
         with pytest.raises(asyncio.CancelledError):
@@ -233,10 +233,10 @@ async def test_behind_a_transaction_pooler_nothing_is_left_in_a_session(
         await transaction.fetch(INSERT, id=2)
     assert await count(database) == 2
     assert await rows(database, "SELECT name FROM pg_prepared_statements WHERE name <> ''") == []
-    heard: list[str] = []
-    stop = await database.listen("anything", heard.append)
+    payloads: list[str] = []
+    stop = await database.listen("anything", payloads.append)
     await stop()
-    assert heard == []
+    assert payloads == []
     await database.close()
 
 
@@ -250,15 +250,15 @@ async def test_connections_to_a_server_that_takes_no_writes_are_given_up(
     notes: Database, database_settings: DatabaseSettings
 ) -> None:
     both = await Database.open(replace(database_settings, min_size=2, max_size=2))
-    async with both.transaction() as one, both.transaction() as other:
-        await one.fetch(READ_ONLY)
+    async with both.transaction() as first, both.transaction() as other:
+        await first.fetch(READ_ONLY)
         await other.fetch(READ_ONLY)
     with pytest.raises(
         ReadOnlyServerError, match="hint: DATABASE_URL points at a replica or at a former primary"
     ):
         await both.fetch(INSERT, id=1)
-    async with both.transaction() as one, both.transaction() as other:
-        await one.fetch(INSERT, id=1)
+    async with both.transaction() as first, both.transaction() as other:
+        await first.fetch(INSERT, id=1)
         await other.fetch(INSERT, id=2)
     assert await count(both) == 2
     await both.close()
@@ -268,9 +268,9 @@ async def test_a_server_that_stays_read_only_is_not_stormed(
     notes: Database, database_settings: DatabaseSettings
 ) -> None:
     """Each new session costs such a server a process, and nobody waits for less because of them."""
-    async with notes.transaction() as made:
-        (name,) = (await made.fetch(sql("SELECT quote_ident(current_database())")))[0].values()
-        await made.fetch(sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
+    async with notes.transaction() as transaction:
+        (name,) = (await transaction.fetch(sql("SELECT quote_ident(current_database())")))[0].values()
+        await transaction.fetch(sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
     database = await Database.open(replace(database_settings, max_size=1))
     sessions = set()
     for number in range(60):
@@ -296,15 +296,15 @@ async def test_a_server_where_nobody_may_listen_is_asked_with_growing_pauses() -
 
     async def connect() -> DatabaseConnection:
         begun_s.append(asyncio.get_running_loop().time())
-        asked.set()
+        requested.set()
         return cast(DatabaseConnection, StandBy())
 
-    listener, asked = NotificationListener(connect), asyncio.Event()
+    listener, requested = NotificationListener(connect), asyncio.Event()
     await listener.add("one", Ear())
     async with asyncio.timeout(10):
         while len(begun_s) < 3:
-            asked.clear()
-            await asked.wait()
+            requested.clear()
+            await requested.wait()
     await listener.close()
     assert begun_s[1] - begun_s[0] >= 0.1
     assert begun_s[2] - begun_s[1] >= 0.5
@@ -370,14 +370,14 @@ async def test_listening_survives_its_connection(database: Database) -> None:
 async def test_closing_leaves_no_task_and_no_connection(
     database: Database, database_settings: DatabaseSettings
 ) -> None:
-    before = asyncio.all_tasks()
+    tasks_before = asyncio.all_tasks()
     name = "to be closed"
     other = await Database.open(replace(database_settings, application_name=name))
     ear = Ear()
     await other.listen("one", ear)
     await ear.hears("")
     await other.close()
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() == tasks_before
     mine = "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = $1"
     async with asyncio.timeout(5):
         while (await rows(database, mine, name))[0]["n"]:

@@ -25,7 +25,7 @@ from tests.support.servers import database_name, drop_database, fresh_database
 from tests.support.two_tenants import two_tenants
 
 USER = "tenant-of.cloud"
-MADE = "SELECT rolname FROM pg_roles WHERE rolname ~ '^(tenant-of|fairlead_tenant_)'"
+ROLES = "SELECT rolname FROM pg_roles WHERE rolname ~ '^(tenant-of|fairlead_tenant_)'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,10 @@ async def customer(
 
 @pytest.fixture
 async def url(servers: Endpoints, admin: asyncpg.Connection) -> AsyncIterator[str]:
-    made = await fresh_database(servers.database_url)
-    yield made
-    await drop_database(servers.database_url, made)
-    for row in await admin.fetch(MADE):
+    url = await fresh_database(servers.database_url)
+    yield url
+    await drop_database(servers.database_url, url)
+    for row in await admin.fetch(ROLES):
         await admin.execute(f'DROP ROLE "{row["rolname"]}"')
 
 
@@ -117,11 +117,11 @@ async def test_without_roles_row_security_is_off_until_the_printed_sql_was_run(
 ) -> None:
     managed = await customer(admin, servers, SERVICES["heroku"], url, USER)
     await Migrator(managed.settings).apply()
-    told = row_security_check((await server_facts(managed.settings)).wall)
-    assert told.status == "warn"
-    assert told.detail.startswith("row-level security is off: there is no role fairlead_tenant_")
-    assert told.hint is not None
-    printed, _, then = told.hint.removeprefix("have an administrator run ").rpartition("; then ")
+    check = row_security_check((await server_facts(managed.settings)).wall)
+    assert check.status == "warn"
+    assert check.detail.startswith("row-level security is off: there is no role fairlead_tenant_")
+    assert check.hint is not None
+    printed, _, then = check.hint.removeprefix("have an administrator run ").rpartition("; then ")
     assert then == "run `fairlead migrate`"
     await admin.execute(printed)
     await Migrator(managed.settings).apply()
@@ -135,8 +135,8 @@ async def test_without_roles_row_security_is_off_until_the_printed_sql_was_run(
 async def test_a_user_that_may_create_no_schema_is_told_the_sql_for_it(
     servers: Endpoints, admin: asyncpg.Connection, url: str, schema: str | None
 ) -> None:
-    made = await customer(admin, servers, Service("NOCREATEROLE", owns_database=False), url, USER)
-    settings = DatabaseSettings(dsn=made.settings.dsn, schema=schema)
+    new_customer = await customer(admin, servers, Service("NOCREATEROLE", owns_database=False), url, USER)
+    settings = DatabaseSettings(dsn=new_customer.settings.dsn, schema=schema)
     with pytest.raises(InvalidConfigError, match="may not create") as refused:
         await Migrator(settings).apply()
     there = await asyncpg.connect(url)
@@ -151,8 +151,8 @@ async def test_a_schema_that_another_user_has_made_is_refused(
 ) -> None:
     """Its owner may drop our functions, and put others in their place that run with our rights."""
     first = await customer(admin, servers, SERVICES["cloud_sql"], url, USER)
-    made = Service("NOCREATEROLE", False, ('GRANT CREATE ON DATABASE "{db}" TO "{user}"',))
-    other = await customer(admin, servers, made, url, f"{USER}.2")
+    service = Service("NOCREATEROLE", False, ('GRANT CREATE ON DATABASE "{db}" TO "{user}"',))
+    other = await customer(admin, servers, service, url, f"{USER}.2")
     squatter = await asyncpg.connect(other.settings.dsn)
     await squatter.execute(f'CREATE SCHEMA fairlead; GRANT ALL ON SCHEMA fairlead TO "{USER}"')
     await squatter.execute("CREATE SCHEMA bait")
@@ -174,13 +174,13 @@ async def test_two_installations_of_one_server_share_no_role(
     """Neither in one database nor in two: what one may do is nothing to the other."""
     first = await customer(admin, servers, SERVICES["supabase"], url, USER)
     second = await customer(admin, servers, SERVICES["supabase"], url, f"{USER}.2")
-    one = first.settings
+    first_settings = first.settings
     other = DatabaseSettings(dsn=second.settings.dsn, schema="other")
-    await Migrator(one).apply()
+    await Migrator(first_settings).apply()
     await Migrator(other).apply()
-    walls = [await Migrator(settings).wall() for settings in (one, other)]
+    walls = [await Migrator(settings).wall() for settings in (first_settings, other)]
     assert len({wall.tenant for wall in walls}) == len({wall.engine for wall in walls}) == 2
-    database = await Database.open(one)
+    database = await Database.open(first_settings)
     world = await two_tenants(database)
     stranger = await Database.open(other)
     with pytest.raises(InvalidConfigError, match="permission denied"):

@@ -178,7 +178,10 @@ async def test_indexes_are_used_and_few_rows_are_read(full: Database, large: See
 
 async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
     running = await rows(full, f"SELECT job_id, lease_id FROM job WHERE state = 'running' LIMIT {BATCH}")
-    who = {"job_ids": [row["job_id"] for row in running], "lease_ids": [row["lease_id"] for row in running]}
+    leases = {
+        "job_ids": [row["job_id"] for row in running],
+        "lease_ids": [row["lease_id"] for row in running],
+    }
     nothing: list[object] = [None] * BATCH
     failures = ['{"category": "transient_server", "code": "c", "reason": "r"}'] * BATCH
     for name, values in {
@@ -202,7 +205,7 @@ async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
         "job_settled": {},
     }.items():
         for generic in (False, True):
-            read = await touched(full, name, generic=generic, **who, **values)
+            read = await touched(full, name, generic=generic, **leases, **values)
             count, whole_scans = read["job"]
             # one more: the first job of the lane that is made for those that come back
             most = BATCH + (name == "job_reschedule")
@@ -227,17 +230,17 @@ async def test_the_cost_hardly_grows_with_the_tables(
     values, _, _ = CASES[name]
     few = await Database.open(settings_of(little.url))
     try:
-        before = await settled_buffers(few, name, **values(little.session_id))
-        after = await settled_buffers(full, name, **values(large.session_id))
+        buffers_before = await settled_buffers(few, name, **values(little.session_id))
+        buffers_after = await settled_buffers(full, name, **values(large.session_id))
     finally:
         await few.close()
-    assert after <= most * before
+    assert buffers_after <= most * buffers_before
 
 
 async def test_jobs_of_other_kinds_are_not_read(full: Database, large: Seeded) -> None:
-    wanted = claim(large.session_id) | {"kinds": ["nobody enqueued this"], "wake": False}
-    assert await settled_buffers(full, "job_claim", **wanted) < 20
-    read = await touched(full, "job_claim", generic=True, **wanted)
+    claim_arguments = claim(large.session_id) | {"kinds": ["nobody enqueued this"], "wake": False}
+    assert await settled_buffers(full, "job_claim", **claim_arguments) < 20
+    read = await touched(full, "job_claim", generic=True, **claim_arguments)
     assert (read["job"], read["lane"]) == ((0, 0), (0, 0))
 
 

@@ -178,11 +178,11 @@ async def test_a_server_without_a_connection_is_asked_again(
 ) -> None:
     database = await Database.open(crowded)
     async with database.transaction():
-        asked = asyncio.create_task(database.fetch(COUNT))
+        task = asyncio.create_task(database.fetch(COUNT))
         while not database._checkouts._queue.locked():
             await asyncio.sleep(0.01)
         await run(notes, "ALTER ROLE crowded CONNECTION LIMIT 2")
-        assert (await asked)[0]["n"] == 0
+        assert (await task)[0]["n"] == 0
     await database.close()
 
 
@@ -192,10 +192,10 @@ async def test_with_one_connection_for_many_they_take_turns_without_a_pause(
     database = await Database.open(replace(crowded, max_size=8, acquire_timeout_s=60.0))
     async with asyncio.timeout(10):  # a pause each would be twice as long
         async with database.transaction():
-            asked = [asyncio.create_task(database.fetch(COUNT)) for _ in range(200)]
+            tasks = [asyncio.create_task(database.fetch(COUNT)) for _ in range(200)]
             while not database._checkouts._queue.locked():
                 await asyncio.sleep(0.01)
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
     await database.close()
 
 
@@ -205,19 +205,19 @@ async def test_a_full_server_is_asked_by_one_at_a_time(
     database = await Database.open(replace(crowded, max_size=8, acquire_timeout_s=1.0))
     tries, connect = 0, asyncpg.connect
 
-    async def counted(*given: object, **named: object) -> object:
+    async def counted(*args: object, **named: object) -> object:
         nonlocal tries
         tries += 1
-        return await connect(*given, **named)
+        return await connect(*args, **named)
 
     monkeypatch.setattr(database._pool, "_connect", counted)
     async with database.transaction():
-        asked = [asyncio.create_task(database.fetch(COUNT))]
+        tasks = [asyncio.create_task(database.fetch(COUNT))]
         while not database._checkouts._queue.locked():
             await asyncio.sleep(0.01)
-        asked += [asyncio.create_task(database.fetch(COUNT)) for _ in range(100)]
-        await asyncio.wait(asked)
-    assert all(isinstance(task.exception(), DependencyUnavailableError) for task in asked)
+        tasks += [asyncio.create_task(database.fetch(COUNT)) for _ in range(100)]
+        await asyncio.wait(tasks)
+    assert all(isinstance(task.exception(), DependencyUnavailableError) for task in tasks)
     assert 2 <= tries <= 12, "ten a second"
     await database.close()
 

@@ -23,10 +23,10 @@ OF_MIGRATIONS = {"row_security_enable"}
 async def plan(connection: asyncpg.Connection, text: str, parameters: int) -> list[str]:
     """The generic plan of *text*; its tables are qualified, its functions only where they have to be."""
     await connection.execute(f"PREPARE planned AS {text}")
-    given = f"({', '.join(['NULL'] * parameters)})" if parameters else ""
-    found = await connection.fetch(f"EXPLAIN (VERBOSE, COSTS off) EXECUTE planned{given}")
+    arguments = f"({', '.join(['NULL'] * parameters)})" if parameters else ""
+    plan_rows = await connection.fetch(f"EXPLAIN (VERBOSE, COSTS off) EXECUTE planned{arguments}")
     await connection.execute("DEALLOCATE planned")
-    return [row[0].replace(f'"{SCHEMA}".', "") for row in found]
+    return [row[0].replace(f'"{SCHEMA}".', "") for row in plan_rows]
 
 
 async def connected(database: Database, search_path: str) -> asyncpg.Connection:
@@ -85,7 +85,7 @@ async def test_each_function_names_its_schema(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("SELECT job.state FROM job", 'SELECT job.state FROM "s".job'),
         (
@@ -106,8 +106,8 @@ async def test_each_function_names_its_schema(database: Database) -> None:
         ("/* FROM job */ SELECT 1", "/* FROM job */ SELECT 1"),
     ],
 )
-def test_only_names_of_tables_and_functions_are_qualified(text: str, wanted: str) -> None:
-    assert qualified(text, "s") == wanted
+def test_only_names_of_tables_and_functions_are_qualified(text: str, expected: str) -> None:
+    assert qualified(text, "s") == expected
 
 
 def test_the_schema_is_quoted() -> None:

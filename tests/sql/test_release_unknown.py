@@ -16,9 +16,9 @@ from tests.support.rows import rows
 
 @pytest.fixture
 async def store(database: Database):
-    made = PostgresCredentialStore(database)
-    yield made
-    await made.close()
+    store = PostgresCredentialStore(database)
+    yield store
+    await store.close()
 
 
 async def test_the_sender_knows_better(store, database) -> None:
@@ -47,8 +47,8 @@ async def test_released_twice_a_replay_still_leaves_the_first_send_unknown(store
     assert await store.release(replay.connection_id, replay.attempt_id)
     assert not await store.release(replay.connection_id, replay.attempt_id), "a commit had been in doubt"
     assert not await store.release(first.connection_id, first.attempt_id), "its sender is long gone"
-    left = await rows(database, "SELECT phase, replays FROM refresh_attempt")
-    assert left == [{"phase": "unknown", "replays": 0}]
+    attempts = await rows(database, "SELECT phase, replays FROM refresh_attempt")
+    assert attempts == [{"phase": "unknown", "replays": 0}]
     assert await claim(store, intent(credential, first.session_id)) is None
 
 

@@ -53,9 +53,9 @@ async def steady(database: Database, survivor: UUID, total_s: float, every_s: fl
     for _ in range(round(total_s / every_s)):
         await pass_time(database, every_s)
         assert await sessions.heartbeat(survivor)
-        one = await sessions.rescue(survivor, every_s / 2, 3, 1000)
-        assert one is not None
-        done.append(one)
+        result = await sessions.rescue(survivor, every_s / 2, 3, 1000)
+        assert result is not None
+        done.append(result)
     return done
 
 
@@ -85,9 +85,9 @@ async def test_recovery_takes_a_lease_and_one_pass(database: Database) -> None:
     await jobs.enqueue([new_job() for _ in range(3)])
     await jobs.claim(ANY, 3, victim)
     passes = await steady(database, survivor, LEASE_S + 5.0)
-    assert [one.rescued for one in passes[:5]] == [0] * 5  # not before its lease has passed
-    assert sum(one.rescued for one in passes) == 3
-    assert all(one.ready for one in passes)
+    assert [result.rescued for result in passes[:5]] == [0] * 5  # not before its lease has passed
+    assert sum(result.rescued for result in passes) == 3
+    assert all(result.ready for result in passes)
 
 
 async def test_eight_rescuers_at_once_rescue_once(database: Database, databases: list[Database]) -> None:
@@ -103,14 +103,14 @@ async def test_eight_rescuers_at_once_rescue_once(database: Database, databases:
         passes = await asyncio.gather(
             *(PostgresSessionStore(d, IDS).rescue(survivor, every_s, 3, 20) for d in databases)
         )
-        done = [one for one in passes if one is not None]
+        done = [result for result in passes if result is not None]
         if every_s:
-            assert [one.rescued for one in done] == [20]
+            assert [result.rescued for result in done] == [20]
     (row,) = await rows(
         database, "SELECT count(*) FILTER (WHERE crash_count = 1) AS once, max(crash_count) AS most FROM job"
     )
     assert row["most"] == 1
-    assert row["once"] == 20 + sum(one.rescued for one in done)
+    assert row["once"] == 20 + sum(result.rescued for result in done)
 
 
 async def test_a_heartbeat_under_way_saves_its_session(database: Database, databases: list[Database]) -> None:
@@ -219,10 +219,10 @@ async def test_closing_frees_leases_at_once_and_is_no_crash(database: Database) 
     leaver = await opened_session(database)
     jobs = PostgresJobStore(database, IDS)
     await jobs.enqueue([new_job(), new_job()])
-    taken = await jobs.claim(ANY, 2, leaver)
+    claimed_jobs = await jobs.claim(ANY, 2, leaver)
     await PostgresSessionStore(database, IDS).close(leaver)
     again = await jobs.claim(ANY, 2, await opened_session(database, 2))
-    assert {job.job_id for job in again} == {job.job_id for job in taken}
+    assert {job.job_id for job in again} == {job.job_id for job in claimed_jobs}
     assert {(job.attempt, job.crash_count) for job in again} == {(1, 0)}
 
 
@@ -235,14 +235,14 @@ async def test_each_run_is_taken_by_one_of_eight_processes(
         *(store.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")]) for store in stores)
     )
     (state,) = await stores[0].schedules()
-    seen = state.last_run_at
+    seen_at = state.last_run_at
     for n in range(1, 31):
         run_at = state.last_run_at + timedelta(minutes=n)
-        taken = await asyncio.gather(
-            *(s.record_run("scan", seen, run_at, 0, session_id, new_job("token.scan")) for s in stores)
+        results = await asyncio.gather(
+            *(s.record_run("scan", seen_at, run_at, 0, session_id, new_job("token.scan")) for s in stores)
         )
-        assert sum(taken) == 1
-        seen = run_at
+        assert sum(results) == 1
+        seen_at = run_at
     (row,) = await rows(
         database,
         "SELECT count(*) AS duties, count(DISTINCT run_at) AS runs, count(DISTINCT job_id) AS jobs,"
@@ -268,9 +268,9 @@ async def test_syncing_what_has_not_changed_writes_nothing(database: Database) -
     schedule_store = PostgresScheduleStore(database)
     schedule = Schedule("scan", "* * * * *", "token.scan", "fairlead", args={"b": 1, "a": [2]})
     await schedule_store.sync_schedules([schedule])
-    before = await rows(database, "SELECT ctid::text, updated_at FROM schedule")
+    rows_before = await rows(database, "SELECT ctid::text, updated_at FROM schedule")
     await schedule_store.sync_schedules([schedule])
-    assert await rows(database, "SELECT ctid::text, updated_at FROM schedule") == before
+    assert await rows(database, "SELECT ctid::text, updated_at FROM schedule") == rows_before
 
 
 async def test_sessions_that_have_ended_cost_a_rescue_nothing(databases: list[Database]) -> None:

@@ -14,7 +14,7 @@ from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.engine.ports import GroupCap, Swept, TenantShare
 from fairlead.errors import DependencyUnavailableError
 from fairlead.policy.jobs.lane import Scope, ScopeKind
-from tests.sql.test_lanes import ACME, WHO, jobs, lanes, session_id, taken  # noqa: F401 - fixtures
+from tests.sql.test_lanes import ACME, REASON_AND_ACTOR, claim_jobs, jobs, lanes, session_id  # noqa: F401 - fixtures
 from tests.support.engine import new_job
 from tests.support.passing_time import pass_time
 from tests.support.raw_connections import raw_connection_of
@@ -87,7 +87,7 @@ async def test_a_sweep_asks_the_settings_of_lanes_that_have_some(
     await jobs.enqueue([new_job(tenant_id=f"t{n}", group_key="g" if n == 1 else "") for n in range(9)])
     await lanes.set_tenant(TenantShare("t0", weight=4.0))
     await lanes.set_group_cap(GroupCap("g", None, 5))
-    await lanes.pause(Scope(ScopeKind.TENANT, "t2"), 60.0, **WHO)
+    await lanes.pause(Scope(ScopeKind.TENANT, "t2"), 60.0, **REASON_AND_ACTOR)
     async with database.transaction() as transaction:
         asks = raw_connection_of(transaction)
         await asks.execute("SET LOCAL track_functions = 'all'")
@@ -111,15 +111,15 @@ async def test_a_sweep_finds_what_nobody_would_have_found(
     await run(database, "DELETE FROM lane WHERE kind = 'a'")
     await run(database, "UPDATE lane SET state = 'idle' WHERE kind = 'b'")
     await run(database, "UPDATE lane_floor SET vtime = 1000000 WHERE kind = 'c'")
-    assert await taken(jobs, session_id) == []
+    assert await claim_jobs(jobs, session_id) == []
     for job_id in (lost, forgotten, early):
-        told = await lanes.explain(job_id)
-        assert told is not None
-        assert told.why == "lane_not_ready"
+        explanation = await lanes.explain(job_id)
+        assert explanation is not None
+        assert explanation.why == "lane_not_ready"
     swept = await lanes.sweep(0.0)
     assert swept is not None
     assert swept.opened == 2
-    assert {job.job_id for job in await taken(jobs, session_id)} == {lost, forgotten, early}
+    assert {job.job_id for job in await claim_jobs(jobs, session_id)} == {lost, forgotten, early}
 
 
 async def test_a_sweep_goes_page_by_page(
@@ -147,8 +147,8 @@ async def test_lanes_that_had_no_work_for_a_day_are_forgotten_however_many(
 
 
 async def test_a_sweep_forgets_pauses_that_are_over(database: Database, lanes: PostgresLaneStore) -> None:
-    await lanes.pause(ACME, 60.0, **WHO)
-    await lanes.pause(Scope(ScopeKind.QUEUE, "mail"), None, **WHO)
+    await lanes.pause(ACME, 60.0, **REASON_AND_ACTOR)
+    await lanes.pause(Scope(ScopeKind.QUEUE, "mail"), None, **REASON_AND_ACTOR)
     await pass_time(database, 61.0)
     await lanes.sweep(0.0)
     assert [row["scope"] for row in await rows(database, "SELECT scope FROM pause")] == ["queue"]
@@ -158,13 +158,13 @@ async def test_a_sweep_wakes_what_no_pause_holds(
     database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:
     await jobs.enqueue([new_job(tenant_id="acme")])
-    await lanes.pause(ACME, None, **WHO)
+    await lanes.pause(ACME, None, **REASON_AND_ACTOR)
     await run(database, "DELETE FROM pause")
-    assert await taken(jobs, session_id) == []
+    assert await claim_jobs(jobs, session_id) == []
     swept = await lanes.sweep(0.0)
     assert swept is not None
     assert swept.woken == 1
-    assert len(await taken(jobs, session_id)) == 1
+    assert len(await claim_jobs(jobs, session_id)) == 1
 
 
 async def test_a_pause_that_nobody_parked_is_made_good(
@@ -178,4 +178,4 @@ async def test_a_pause_that_nobody_parked_is_made_good(
     swept = await lanes.sweep(0.0)
     assert swept is not None
     assert swept.parked == 1
-    assert await taken(jobs, session_id) == []
+    assert await claim_jobs(jobs, session_id) == []

@@ -48,7 +48,7 @@ from tests.support.two_tenants import (
     two_tenants,
 )
 
-SEEN = sorted(set(TABLES) - {"refresh_backoff"})
+VISIBLE_TABLES = sorted(set(TABLES) - {"refresh_backoff"})
 """What the role may read at all."""
 LOOKED_AT_HERE = "data_key_current"
 """Asked for each tenant by each process, again and again: not behind the wall, but its row is compared."""
@@ -97,26 +97,30 @@ class Wire:
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    made, fetch = Wire(), asyncpg.Connection.fetch
+    wire, fetch = Wire(), asyncpg.Connection.fetch
 
-    async def noted(self: asyncpg.Connection, query: str, *args: object, **options: object) -> object:
-        return await fetch(self, made.note(self, query), *args, **options)
+    async def recording_fetch(
+        self: asyncpg.Connection, query: str, *args: object, **options: object
+    ) -> object:
+        return await fetch(self, wire.note(self, query), *args, **options)
 
-    monkeypatch.setattr(asyncpg.Connection, "fetch", noted)
-    return made
+    monkeypatch.setattr(asyncpg.Connection, "fetch", recording_fetch)
+    return wire
 
 
-def mutants(made: Statement) -> Iterator[str]:
+def mutants(original: Statement) -> Iterator[str]:
     """*made* with one thing that it says of the tenant left out, or the tenant that it writes another."""
-    for condition, instead in (*CONDITIONS, *([OF_A_PAUSE] if made.name == "pause_end" else [])):
-        for found in condition.finditer(made.text):
-            yield made.text[: found.start()] + found.expand(instead) + made.text[found.end() :]
-    if "INSERT INTO" not in made.text:
+    for condition, instead in (*CONDITIONS, *([OF_A_PAUSE] if original.name == "pause_end" else [])):
+        for match in condition.finditer(original.text):
+            yield original.text[: match.start()] + match.expand(instead) + original.text[match.end() :]
+    if "INSERT INTO" not in original.text:
         return
-    whose = {f"${made.params.index(name) + 1}" for name in ("tenant_id", "key") if name in made.params}
-    for found in WRITTEN.finditer(made.text):
-        if found[1] in whose:
-            yield made.text[: found.start()] + f"({found[1]}::text || 'x')" + made.text[found.end() :]
+    tenant_parameters = {
+        f"${original.params.index(name) + 1}" for name in ("tenant_id", "key") if name in original.params
+    }
+    for match in WRITTEN.finditer(original.text):
+        if match[1] in tenant_parameters:
+            yield original.text[: match.start()] + f"({match[1]}::text || 'x')" + original.text[match.end() :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +132,13 @@ class Done:
 
 
 async def done(world: World, act: DoneAct) -> Done:
-    before = await others(world.database)
+    rows_before = await others(world.database)
     try:
-        told = await act(world)
+        result = await act(world)
     except (FairleadError, asyncpg.PostgresError) as error:
-        told = f"refused: {error}"
-    after = await others(world.database)
-    return Done(told, tuple(table for table in before if before[table] != after[table]))
+        result = f"refused: {error}"
+    rows_after = await others(world.database)
+    return Done(result, tuple(table for table in rows_before if rows_before[table] != rows_after[table]))
 
 
 @dataclass
@@ -183,26 +187,26 @@ async def test_a_statement_that_forgets_the_tenant_does_no_harm(lab: Lab) -> Non
     broken: list[str] = []
     count = read = written = harmless = 0
     for name, acts in ACTS.items():
-        made = statement(name)
+        original = statement(name)
         sound = {act: await lab.done(act, {}) for act in acts}
-        assert not any(one.harmed for one in sound.values()), (name, sound)
-        texts = list(mutants(made))
+        assert not any(result.harmed for result in sound.values()), (name, sound)
+        texts = list(mutants(original))
         assert texts, f"{name} says nothing of tenants"
         for text in texts:
-            kept = {act: await lab.done(act, {made.text: text}) for act in acts}
-            loose = {act: await lab.done_without(act, {made.text: text}) for act in acts}
+            results = {act: await lab.done(act, {original.text: text}) for act in acts}
+            loose = {act: await lab.done_without(act, {original.text: text}) for act in acts}
             count += 1
-            written += any(one.harmed for one in kept.values())
+            written += any(result.harmed for result in results.values())
             read += any(
-                one.told != sound[act].told and not str(one.told).startswith("refused")
-                for act, one in kept.items()
+                result.told != sound[act].told and not str(result.told).startswith("refused")
+                for act, result in results.items()
             )
             harmless += loose == sound
-            if loose == sound or any(one.harmed for one in kept.values()):
-                broken.append(f"{name} {kept}, without the wall {loose}: {text}")
-    told = {"cross_tenant_reads": read, "cross_tenant_writes": written, "mutants_unseen": harmless}
-    tell("S27", n=count, statements=len(ACTS), **told)
-    assert told == dict.fromkeys(told, 0), broken
+            if loose == sound or any(result.harmed for result in results.values()):
+                broken.append(f"{name} {results}, without the wall {loose}: {text}")
+    counts = {"cross_tenant_reads": read, "cross_tenant_writes": written, "mutants_unseen": harmless}
+    tell("S27", n=count, statements=len(ACTS), **counts)
+    assert counts == dict.fromkeys(counts, 0), broken
     walled = {*ACTS, "tenant_lock"} - {LOOKED_AT_HERE}
     assert lab.wire.walled == walled, "what runs behind the wall has its mutants here"
 
@@ -219,12 +223,12 @@ BESIDE = {
 
 
 def test_every_statement_made_for_a_tenant_is_among_the_acts() -> None:
-    known, named = set(statement_names()), set()
+    all_names, named = set(statement_names()), set()
     for file in sorted(Path(credentials.__file__).parent.glob("*.py")):
         for method in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(method, ast.AsyncFunctionDef) and any(map(_goes_behind, ast.walk(method))):
                 texts = {node.value for node in ast.walk(method) if isinstance(node, ast.Constant)}
-                named |= texts & known
+                named |= texts & all_names
     assert named - ACTS.keys() == BESIDE
 
 
@@ -239,8 +243,10 @@ def _goes_behind(node: ast.AST) -> bool:
 async def test_no_tenant_gets_the_row_of_another_in_the_same_batch(database: Database, wire: Wire) -> None:
     """The wall is one of the batch, so what was asked for is compared with what came."""
     world = await two_tenants(database)
-    made = [statement(name) for name in ("credential_read", "gate_connection")]
-    wire.altered = {one.text: one.text.replace("USING (tenant_id, ", "USING (") for one in made}
+    originals = [statement(name) for name in ("credential_read", "gate_connection")]
+    wire.altered = {
+        original.text: original.text.replace("USING (tenant_id, ", "USING (") for original in originals
+    }
     nothing = HERE._replace(provider="xero")
     for read in (world.credentials.read, world.notes.connection):
         ours, theirs = await asyncio.gather(read(nothing), read(THERE._replace(provider="xero")))
@@ -255,7 +261,7 @@ BEHIND = ("row_security_enter", "audit_search_tenant")
 """Statements of one reading behind the wall: it is raised, and then the rows are asked for."""
 LEFT_AFTER_S = 0.006
 """Other callers go away within this time: in line for a connection, most of them."""
-LEFT = "SELECT current_setting('role'), coalesce(current_setting('fairlead.tenants', true), '')"
+SESSION_STATE = "SELECT current_setting('role'), coalesce(current_setting('fairlead.tenants', true), '')"
 
 
 async def test_connections_that_tenants_share_keep_nothing_of_them(
@@ -266,38 +272,38 @@ async def test_connections_that_tenants_share_keep_nothing_of_them(
     database = await Database.open(replace(database_settings, max_size=3))
     world, figures = await two_tenants(database), Figures("S27-pool")
     foreign = failed = 0
-    gone: Counter[str] = Counter()
+    cancelled: Counter[str] = Counter()
 
     async def ask(tenant: str) -> None:
         nonlocal foreign, failed
         for number in range(size // 10):
-            found = await world.jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=9)
-            foreign += sum(job.tenant_id != tenant for job in found)
-            foreign += len(found) != (2 if tenant == OURS else 4)  # a job that waits, and those that died
+            views = await world.jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=9)
+            foreign += sum(job.tenant_id != tenant for job in views)
+            foreign += len(views) != (2 if tenant == OURS else 4)  # a job that waits, and those that died
             if number % 10 == 1:
                 with pytest.raises(FairleadError):
                     await database.for_tenants(tenant).fetch(sql("SELECT 1 / 0"))
                 failed += 1
             if number % 10 == 2:
                 asking = asyncio.create_task(world.audit.search(tenant=tenant, limit=9))
-                if place := chance.choice([None, *BEHIND]):
-                    wire.leaves_at[asking] = place
+                if cancel_point := chance.choice([None, *BEHIND]):
+                    wire.leaves_at[asking] = cancel_point
                 else:
                     await asyncio.sleep(chance.uniform(0, LEFT_AFTER_S))
                     asking.cancel()
                 await asyncio.wait([asking])
                 if asking.cancelled():
-                    gone[wire.reached.get(asking, "in_line")] += 1
+                    cancelled[wire.reached.get(asking, "in_line")] += 1
 
     await asyncio.gather(*(ask(tenant) for tenant in (OURS, THEIRS) for _ in range(10)))
     async with AsyncExitStack() as stack:
         lent = [await stack.enter_async_context(raw_connection(database)) for _ in range(3)]
-        left = [tuple((await one.fetch(LEFT))[0].values()) for one in lent]
-    figures.note(n=2 * size, failed=failed, cancelled=sum(gone.values()), connections=len(left))
-    for place in ("in_line", *BEHIND):
-        figures.note(**{f"cancelled_{place}": gone[place]})
-        figures.holds(gone[place] > 0, f"nobody went away at {place}")
-    figures.zero(foreign_rows=foreign, settings_left=sum(one != ("none", "") for one in left))
+        states = [tuple((await connection.fetch(SESSION_STATE))[0].values()) for connection in lent]
+    figures.note(n=2 * size, failed=failed, cancelled=sum(cancelled.values()), connections=len(states))
+    for cancel_at in ("in_line", *BEHIND):
+        figures.note(**{f"cancelled_{cancel_at}": cancelled[cancel_at]})
+        figures.holds(cancelled[cancel_at] > 0, f"nobody went away at {cancel_at}")
+    figures.zero(foreign_rows=foreign, settings_left=sum(state != ("none", "") for state in states))
     figures.conclude()
     await world.close()
     await database.close()
@@ -334,7 +340,7 @@ async def test_every_table_of_tenants_has_the_wall(database: Database, table: st
 @pytest.mark.parametrize("tenants", [[], ["nobody"], ["%"], ['a"b\\,{}'], ["ACME"], ["acme "]])
 async def test_unknown_tenant_sees_no_rows(database: Database, tenants: list[str]) -> None:
     await (await two_tenants(database)).close()
-    for table in SEEN:
+    for table in VISIBLE_TABLES:
         assert await database.for_tenants(*tenants).fetch(sql(f"SELECT FROM {table}")) == []
 
 

@@ -93,15 +93,15 @@ async def two_tenants(database: Database) -> None:
 
 
 async def test_every_table_of_tenants_is_guarded(database: Database) -> None:
-    found = await rows(
+    rows_found = await rows(
         database,
         "SELECT c.relname::text AS name, relrowsecurity AND relforcerowsecurity AS guarded"
         " FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid AND attname = 'tenant_id'"
         " WHERE relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace"
         " AND relname <> 'schedule' ORDER BY 1",
     )
-    assert [row["name"] for row in found] == list(TABLES)
-    assert all(row["guarded"] for row in found)
+    assert [row["name"] for row in rows_found] == list(TABLES)
+    assert all(row["guarded"] for row in rows_found)
 
 
 @pytest.mark.parametrize("table", READER_TABLES)
@@ -123,12 +123,12 @@ async def test_reader_may_not_read_keys(database: Database, table: str) -> None:
 
 async def test_a_view_shows_the_reader_no_more_than_its_tables(database: Database) -> None:
     await two_tenants(database)
-    seen = "SELECT DISTINCT tenant_id FROM credential_detail"
-    assert [row["tenant_id"] for row in await rows(database, seen + " ORDER BY 1")] == ["acme", "globex"]
+    query = "SELECT DISTINCT tenant_id FROM credential_detail"
+    assert [row["tenant_id"] for row in await rows(database, query + " ORDER BY 1")] == ["acme", "globex"]
     with pytest.raises(
         asyncpg.InsufficientPrivilegeError
     ):  # it also reads who is alive, which is no tenant's
-        await as_reader(database, "acme", seen)
+        await as_reader(database, "acme", query)
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ async def test_audit_records_come_newest_first_and_once(database: Database) -> N
     for record in (*records, records[0]):
         await audit.append([record])
     await audit.append([])
-    for found in (
+    for entries in (
         await audit.search(tenant=None, limit=9),
         await audit.search(tenant="acme", limit=9),
     ):
-        assert [record.act for _, record in found] == ["act 2", "act 1", "act 0"]
-        assert found[2][1] == replace(records[0], details={"n": 0, "bad": "\ufffd"})
+        assert [record.act for _, record in entries] == ["act 2", "act 1", "act 0"]
+        assert entries[2][1] == replace(records[0], details={"n": 0, "bad": "\ufffd"})
     assert len(await audit.search(tenant="acme", limit=2)) == 2
     assert await audit.search(tenant="other", limit=2) == []
 
@@ -279,8 +279,8 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     await admin.execute("CREATE ROLE shopkeeper LOGIN CREATEDB IN ROLE fairlead_engine, fairlead_reader")
     settings = settings_of(await fresh_database(login(new_cluster.database_url, "shopkeeper")))
     await Migrator(settings).apply()
-    told = row_security_check((await server_facts(settings)).wall)
-    assert told.detail.startswith("row-level security is off: there is no role fairlead_tenant")
+    check = row_security_check((await server_facts(settings)).wall)
+    assert check.detail.startswith("row-level security is off: there is no role fairlead_tenant")
     database = await Database.open(settings)
     assert not database.row_security_enabled
     await a_day_of_work(database)
@@ -288,9 +288,9 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     await admin.execute("CREATE ROLE fairlead_tenant NOLOGIN")
     assert not (await server_facts(settings)).wall.guarded
     await run(database, "CALL row_security_enable()")
-    told = row_security_check((await server_facts(settings)).wall)
-    assert told.hint == "have an administrator run GRANT fairlead_tenant TO fairlead_engine;"
-    await admin.execute(told.hint.removeprefix("have an administrator run "))
+    check = row_security_check((await server_facts(settings)).wall)
+    assert check.hint == "have an administrator run GRANT fairlead_tenant TO fairlead_engine;"
+    await admin.execute(check.hint.removeprefix("have an administrator run "))
     assert row_security_check((await server_facts(settings)).wall).status == "ok"
     await database.close()
     database = await Database.open(settings)

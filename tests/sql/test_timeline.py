@@ -44,8 +44,8 @@ async def timeline(url: str) -> str:
 
 
 async def test_the_first_answer_after_a_promotion_tells_another_timeline(pair: Pair) -> None:
-    before = await timeline(pair.primary.url)
-    assert await timeline(pair.primary.url) == before
+    timeline_before = await timeline(pair.primary.url)
+    assert await timeline(pair.primary.url) == timeline_before
     await pair.ask(pair.primary, MUCH)  # what a checkpoint has to write
     await pair.in_step()
     with pytest.raises(ReadOnlyServerError, match="hint: "):
@@ -53,4 +53,4 @@ async def test_the_first_answer_after_a_promotion_tells_another_timeline(pair: P
     await pair.promote()
     now = await timeline(pair.standby.url)
     assert await pair.ask(pair.standby, OF_CHECKPOINT) == 1, "the checkpoint was faster: this shows nothing"
-    assert now.split("/")[:2] == [before.split("/")[0], "2"]
+    assert now.split("/")[:2] == [timeline_before.split("/")[0], "2"]

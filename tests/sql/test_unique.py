@@ -27,7 +27,7 @@ from tests.support.rows import rows, run
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 RUNNING = "state = 'running', lease_id = 1, session_id = gen_random_uuid(), started_at = now()"
 ENDED = "state = 'completed', finished_at = now(), unique_live = false, lease_id = NULL, session_id = NULL"
-BEFORE = {
+STATES = {
     "none": None,
     "available": "priority = priority",
     "scheduled": "run_at = now() + interval '1 hour', expires_at = now() + interval '2 hours'",
@@ -79,8 +79,8 @@ class Many(Asyncpg):
     """Several jobs in one call."""
 
     async def enqueue(self, fl: Fairlead, key: str) -> UUID:
-        asked = [JobRequest("work", tenant="acme", unique_key=name) for name in (f"other/{key}", key)]
-        return (await fl.enqueue_many(asked, transaction=self.connection))[1]
+        requested = [JobRequest("work", tenant="acme", unique_key=name) for name in (f"other/{key}", key)]
+        return (await fl.enqueue_many(requested, transaction=self.connection))[1]
 
 
 class Psycopg(Asyncpg):
@@ -110,7 +110,7 @@ class Blocking(Asyncpg):
         await asyncio.to_thread(self.connection.close)
 
 
-WAYS = (Asyncpg, Function, Many, Psycopg, Blocking)
+CALLERS = (Asyncpg, Function, Many, Psycopg, Blocking)
 SERIALIZATION = (asyncpg.SerializationError, psycopg.errors.SerializationFailure)
 
 
@@ -136,7 +136,7 @@ async def a_job(database: Database, fl: Fairlead, key: str, then: str | None) ->
         await run(database, f"UPDATE job SET {then} WHERE job_id = $1", job_id)
 
 
-async def assert_worked_off(database: Database, key: str, told: UUID) -> None:
+async def assert_worked_off(database: Database, key: str, expected_id: UUID) -> None:
     """One job is left, and never expires; the id that was given is one of *key*.
 
     It begins now, or once the job that runs has ended.
@@ -145,48 +145,59 @@ async def assert_worked_off(database: Database, key: str, told: UUID) -> None:
     if await rows(database, "SELECT FROM job WHERE unique_key = $1 AND state = 'running'", key):
         assert await rows(database, due, key) == [], key
         await run(database, f"UPDATE job SET {ENDED} WHERE unique_key = $1 AND state = 'running'", key)
-    found = await rows(
+    rows_found = await rows(
         database,
         "SELECT count(*) FILTER (WHERE state = 'available' AND expires_at IS NULL AND run_at <= now())"
         " AS left, array_agg(job_id) AS job_ids FROM job WHERE unique_key = $1",
         key,
     )
-    assert found[0]["left"] == 1, key
-    assert told in found[0]["job_ids"], key
+    assert rows_found[0]["left"] == 1, key
+    assert expected_id in rows_found[0]["job_ids"], key
 
 
 async def transact(
-    way: Asyncpg, fl: Fairlead, dsn: str, level: str, key: str, meanwhile: Any = None, *, early: bool = False
+    caller: Asyncpg,
+    fl: Fairlead,
+    dsn: str,
+    level: str,
+    key: str,
+    meanwhile: Any = None,
+    *,
+    early: bool = False,
 ) -> UUID:
     """Enqueue in a transaction of the caller's, who repeats it after 40001; the id that was given."""
     moments = [meanwhile] if meanwhile else []
     for _ in range(3):
-        await way.begin(dsn, level)
+        await caller.begin(dsn, level)
         try:
-            await way.execute(f'SELECT 1 FROM "{SCHEMA}".job LIMIT 1')  # its snapshot
+            await caller.execute(f'SELECT 1 FROM "{SCHEMA}".job LIMIT 1')  # its snapshot
             if moments and early:
                 await moments.pop()()
-            told = await way.enqueue(fl, key)
+            job_id = await caller.enqueue(fl, key)
             if moments:
                 await moments.pop()()
-            await way.execute("COMMIT")
+            await caller.execute("COMMIT")
         except SERIALIZATION:
             continue
         finally:
-            await way.end()
-        return told
+            await caller.end()
+        return job_id
     raise AssertionError("it is refused again and again")
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("caller_type", CALLERS)
 async def test_unique_key_of_a_job_in_whatever_state(
-    database: Database, database_settings: DatabaseSettings, fl: Fairlead, way: type[Asyncpg], level: str
+    database: Database,
+    database_settings: DatabaseSettings,
+    fl: Fairlead,
+    caller_type: type[Asyncpg],
+    level: str,
 ) -> None:
-    for state, then in BEFORE.items():
+    for state, then in STATES.items():
         await a_job(database, fl, state, then)
-        told = await transact(way(), fl, database_settings.dsn, level, state)
-        await assert_worked_off(database, state, told)
+        job_id = await transact(caller_type(), fl, database_settings.dsn, level, state)
+        await assert_worked_off(database, state, job_id)
     for early, (state, then) in product((False, True), MEANWHILE.items()):
         key = f"{state}/{early}"
         await a_job(database, fl, key, "priority = 3")
@@ -194,20 +205,24 @@ async def test_unique_key_of_a_job_in_whatever_state(
         async def meanwhile(key: str = key, then: str = then) -> None:
             await run(database, f"UPDATE job SET {then} WHERE unique_key = $1", key)
 
-        told = await transact(way(), fl, database_settings.dsn, level, key, meanwhile, early=early)
-        await assert_worked_off(database, key, told)
+        job_id = await transact(caller_type(), fl, database_settings.dsn, level, key, meanwhile, early=early)
+        await assert_worked_off(database, key, job_id)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("caller_type", CALLERS)
 async def test_unique_key_that_another_transaction_is_taking(
-    database: Database, database_settings: DatabaseSettings, fl: Fairlead, way: type[Asyncpg], level: str
+    database: Database,
+    database_settings: DatabaseSettings,
+    fl: Fairlead,
+    caller_type: type[Asyncpg],
+    level: str,
 ) -> None:
     for end in ("COMMIT", "ROLLBACK"):
         other = Function()
         await other.begin(database_settings.dsn, level)
         await other.enqueue(fl, end)
-        waiting = asyncio.create_task(transact(way(), fl, database_settings.dsn, level, end))
+        waiting = asyncio.create_task(transact(caller_type(), fl, database_settings.dsn, level, end))
         await blocked(database)
         await other.execute(end)
         await other.end()
@@ -221,10 +236,10 @@ async def test_unique_key_without_a_transaction(
     async def enqueue(key: str) -> UUID:
         if not many:
             return await fl.enqueue("work", tenant="acme", unique_key=key)
-        asked = [JobRequest("work", tenant="acme", unique_key=name) for name in (f"other/{key}", key)]
-        return (await fl.enqueue_many(asked))[1]
+        requested = [JobRequest("work", tenant="acme", unique_key=name) for name in (f"other/{key}", key)]
+        return (await fl.enqueue_many(requested))[1]
 
-    for state, then in BEFORE.items():
+    for state, then in STATES.items():
         await a_job(database, fl, state, then)
         await assert_worked_off(database, state, await enqueue(state))
     other = Function()
@@ -242,20 +257,20 @@ async def test_unique_key_asked_for_again_in_one_transaction(
 ) -> None:
     """One job follows, however often it is asked for; what a savepoint undoes is undone."""
     await a_job(database, fl, "k", RUNNING)
-    way = Function()
-    await way.begin(database_settings.dsn, LEVELS[0])
-    await way.execute("SAVEPOINT s")
-    await way.enqueue(fl, "k")
-    await way.execute("ROLLBACK TO s")
-    first = await way.enqueue(fl, "k")
-    assert await way.enqueue(fl, "k") == first
-    await way.execute("COMMIT")
-    await way.end()
+    caller = Function()
+    await caller.begin(database_settings.dsn, LEVELS[0])
+    await caller.execute("SAVEPOINT s")
+    await caller.enqueue(fl, "k")
+    await caller.execute("ROLLBACK TO s")
+    first = await caller.enqueue(fl, "k")
+    assert await caller.enqueue(fl, "k") == first
+    await caller.execute("COMMIT")
+    await caller.end()
     await assert_worked_off(database, "k", first)
-    await way.begin(database_settings.dsn, LEVELS[0])
-    await way.enqueue(fl, "k")
-    await way.execute("ROLLBACK")
-    await way.end()
+    await caller.begin(database_settings.dsn, LEVELS[0])
+    await caller.enqueue(fl, "k")
+    await caller.execute("ROLLBACK")
+    await caller.end()
     assert await rows(database, "SELECT FROM enqueue_note") == []
     assert (await rows(database, "SELECT count(*) AS jobs FROM job"))[0]["jobs"] == 2
 
@@ -265,18 +280,18 @@ async def test_unique_key_asked_for_at_different_times_in_one_transaction(
 ) -> None:
     """The job that follows one that runs is as soon as the soonest."""
     await a_job(database, fl, "k", RUNNING)
-    way = Function()
-    await way.begin(database_settings.dsn, LEVELS[0])
+    caller = Function()
+    await caller.begin(database_settings.dsn, LEVELS[0])
     later = (
         f'SELECT "{SCHEMA}".fairlead_enqueue('
         "'work', 'acme', unique_key => 'k', delay_s => 9, expires_in_s => 99)"
     )
-    await way.execute(later)
-    told = await way.enqueue(fl, "k")
-    await way.execute(later)
-    await way.execute("COMMIT")
-    await way.end()
-    await assert_worked_off(database, "k", told)
+    await caller.execute(later)
+    job_id = await caller.enqueue(fl, "k")
+    await caller.execute(later)
+    await caller.execute("COMMIT")
+    await caller.end()
+    await assert_worked_off(database, "k", job_id)
 
 
 async def test_unique_key_that_another_commit_is_taking(
@@ -284,18 +299,20 @@ async def test_unique_key_that_another_commit_is_taking(
 ) -> None:
     """A commit waits for nobody: with two keys two of them would wait for each other."""
     await a_job(database, fl, "k", RUNNING)
-    one, two = Function(), Function()
-    for way in (one, two):
-        await way.begin(database_settings.dsn, LEVELS[0])
-        await way.enqueue(fl, "k")
-    await one.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the first half of its commit
+    first, two = Function(), Function()
+    for caller in (first, two):
+        await caller.begin(database_settings.dsn, LEVELS[0])
+        await caller.enqueue(fl, "k")
+    await first.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the first half of its commit
     async with asyncio.timeout(20):
         await two.execute("COMMIT")
-    await one.execute("COMMIT")
-    found = await rows(database, "SELECT unique_live FROM job WHERE state = 'available' ORDER BY unique_live")
-    assert [row["unique_live"] for row in found] == [False, True]
-    for way in (one, two):
-        await way.end()
+    await first.execute("COMMIT")
+    rows_found = await rows(
+        database, "SELECT unique_live FROM job WHERE state = 'available' ORDER BY unique_live"
+    )
+    assert [row["unique_live"] for row in rows_found] == [False, True]
+    for caller in (first, two):
+        await caller.end()
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -305,18 +322,18 @@ async def test_unique_key_that_an_open_transaction_holds_is_named(
     impatient = await Database.open(replace(database_settings, statement_timeout_s=2.0))
     jobs = PostgresJobStore(impatient, IDS, notify=False)
     keys = ["shop/7", "a", "b", "c"] if many else ["shop/7"]
-    asked = [new_job(unique_key=key, tenant_id="acme") for key in keys]
+    requested = [new_job(unique_key=key, tenant_id="acme") for key in keys]
     async with database.transaction() as transaction:
         await raw_connection_of(transaction).fetch(
             "SELECT fairlead_enqueue('work', 'acme', unique_key => 'shop/7')"
         )
         with pytest.raises(RowLockedError, match="an open transaction holds") as caught:
-            await jobs.enqueue(asked)
+            await jobs.enqueue(requested)
     assert "'shop/7' of work" in caught.value.message
     assert ("and 1 more" in caught.value.message) == many
     assert caught.value.tenant == "acme"
     assert "commit or roll back" in caught.value.hint
-    assert (await jobs.enqueue(asked))[0].inserted is False
+    assert (await jobs.enqueue(requested))[0].inserted is False
     await impatient.close()
 
 

@@ -64,7 +64,7 @@ class World:
     async def by_function(self, job: NewJob) -> Enqueued:
         """Call the SQL function."""
         async with self.theirs.transaction():
-            given = await self.theirs.fetchval(
+            job_id = await self.theirs.fetchval(
                 f"SELECT {ENQUEUE}($1, $2, unique_key => $3, unique_while => $4, unique_for_s => $5,"
                 " job_id => $6)",
                 job.kind,
@@ -74,11 +74,11 @@ class World:
                 job.unique_for_s,
                 job.job_id,
             )
-            met = await self.theirs.fetchval("SELECT current_setting('fairlead.key_state')")
-        return Enqueued(given, given == job.job_id, met)
+            key_state = await self.theirs.fetchval("SELECT current_setting('fairlead.key_state')")
+        return Enqueued(job_id, job_id == job.job_id, key_state)
 
 
-WAYS = ("by_store", "by_transaction", "by_blocking", "by_function")
+METHODS = ("by_store", "by_transaction", "by_blocking", "by_function")
 
 
 @pytest.fixture
@@ -88,61 +88,67 @@ async def world(database: Database, database_settings: DatabaseSettings) -> Asyn
     await theirs.close(timeout=5)
 
 
-async def asked(world: World, way: str, unique_while: UniqueWhile = "follow_up", **fields: Any) -> Enqueued:
+async def enqueue_unique(
+    world: World, method: str, unique_while: UniqueWhile = "follow_up", **fields: Any
+) -> Enqueued:
     """Enqueue a job of the key ``k``."""
-    found: Enqueued = await getattr(world, way)(
+    enqueued: Enqueued = await getattr(world, method)(
         new_job(**({"unique_key": "k", "unique_while": unique_while} | fields))
     )
-    return found
+    return enqueued
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_each_way_in_knows_each_choice_and_says_what_its_key_met(world: World, way: str) -> None:
-    begun = await world.run_of()
-    assert await asked(world, way, "open") == Enqueued(begun.job_id, False, "running")
-    beside = await asked(world, way, "waiting")
+@pytest.mark.parametrize("method", METHODS)
+async def test_each_way_in_knows_each_choice_and_says_what_its_key_met(world: World, method: str) -> None:
+    running = await world.run_of()
+    assert await enqueue_unique(world, method, "open") == Enqueued(running.job_id, False, "running")
+    beside = await enqueue_unique(world, method, "waiting")
     assert (beside.inserted, beside.key_state) == (True, "running")
     for choice in ("waiting", "open", "follow_up"):
-        assert await asked(world, way, choice) == Enqueued(beside.job_id, False, "waiting")
-    taken = [job for _ in range(2) for job in await world.jobs.claim(ANY, 9, world.session_id)]
-    assert beside.job_id in {job.job_id for job in taken}
-    follower = await asked(world, way)
+        assert await enqueue_unique(world, method, choice) == Enqueued(beside.job_id, False, "waiting")
+    jobs = [job for _ in range(2) for job in await world.jobs.claim(ANY, 9, world.session_id)]
+    assert beside.job_id in {job.job_id for job in jobs}
+    follower = await enqueue_unique(world, method)
     assert (follower.inserted, follower.key_state) == (True, "running")
-    assert await asked(world, way, "waiting") == Enqueued(follower.job_id, False, "waiting")
+    assert await enqueue_unique(world, method, "waiting") == Enqueued(follower.job_id, False, "waiting")
     waits = "SELECT run_at > now() AS waits FROM job WHERE job_id = $1"
     assert await rows(world.database, waits, follower.job_id) == [{"waits": True}]
-    kept = await asked(world, way, unique_key="kept", unique_for_s=60.0)
-    assert kept.key_state == "none"
-    taken = await world.jobs.claim(ANY, 9, world.session_id)
-    assert await asked(world, way, unique_key="kept") == Enqueued(kept.job_id, False, "running")
-    await world.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
-    assert await asked(world, way, unique_key="kept") == Enqueued(kept.job_id, False, "finished")
-    assert (await asked(world, way, unique_key=None)).key_state == "none"
+    kept_job = await enqueue_unique(world, method, unique_key="kept", unique_for_s=60.0)
+    assert kept_job.key_state == "none"
+    jobs = await world.jobs.claim(ANY, 9, world.session_id)
+    assert await enqueue_unique(world, method, unique_key="kept") == Enqueued(
+        kept_job.job_id, False, "running"
+    )
+    await world.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs])
+    assert await enqueue_unique(world, method, unique_key="kept") == Enqueued(
+        kept_job.job_id, False, "finished"
+    )
+    assert (await enqueue_unique(world, method, unique_key=None)).key_state == "none"
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_run_whose_follower_is_gone_is_followed_on_each_way_in(world: World, way: str) -> None:
-    begun = await world.run_of()
-    gone = await asked(world, way)
-    await world.jobs.cancel(gone.job_id, "no longer wanted")
-    assert await asked(world, way, "open") == Enqueued(begun.job_id, False, "running")
-    follower = await asked(world, way)
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_run_whose_follower_is_gone_is_followed_on_each_way_in(world: World, method: str) -> None:
+    running = await world.run_of()
+    expired = await enqueue_unique(world, method)
+    await world.jobs.cancel(expired.job_id, "no longer wanted")
+    assert await enqueue_unique(world, method, "open") == Enqueued(running.job_id, False, "running")
+    follower = await enqueue_unique(world, method)
     assert (follower.inserted, follower.key_state) == (True, "running")
     assert await world.jobs.claim(ANY, 9, world.session_id) == []
-    await world.jobs.acknowledge([Completed(begun.job_id, begun.lease_id)])
+    await world.jobs.acknowledge([Completed(running.job_id, running.lease_id)])
     assert [job.job_id for job in await world.jobs.claim(ANY, 9, world.session_id)] == [follower.job_id]
 
 
 async def test_a_follower_that_goes_before_the_commit_is_replaced_by_one_that_follows(world: World) -> None:
     """The caller was told that one waits; when it commits, only the run is left."""
-    begun = await world.run_of()
-    gone = await asked(world, "by_store")
+    running = await world.run_of()
+    expired = await enqueue_unique(world, "by_store")
     async with world.theirs.transaction():
-        (found,) = await world.callers.store(world.theirs, [new_job(unique_key="k")])
-        assert found == Enqueued(gone.job_id, False, "waiting")
-        await world.jobs.cancel(gone.job_id, "no longer wanted")
+        (enqueued,) = await world.callers.store(world.theirs, [new_job(unique_key="k")])
+        assert enqueued == Enqueued(expired.job_id, False, "waiting")
+        await world.jobs.cancel(expired.job_id, "no longer wanted")
     assert await world.jobs.claim(ANY, 9, world.session_id) == []
-    await world.jobs.acknowledge([Completed(begun.job_id, begun.lease_id)])
+    await world.jobs.acknowledge([Completed(running.job_id, running.lease_id)])
     assert len(await world.jobs.claim(ANY, 9, world.session_id)) == 1
 
 
@@ -157,39 +163,41 @@ async def test_a_transaction_that_asks_twice_is_told_of_its_own_job(world: World
     assert await world.jobs.claim(ANY, 9, world.session_id) == []
 
 
-@pytest.mark.parametrize("begun", [False, True])
-async def test_an_enqueue_that_waited_for_another_says_what_it_then_met(world: World, begun: bool) -> None:
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_an_enqueue_that_waited_for_another_says_what_it_then_met(
+    world: World, is_running: bool
+) -> None:
     """The key is taken after its statement began; meanwhile that job may even have begun."""
     first = new_job(unique_key="k")
     transaction = world.theirs.transaction()
     await transaction.start()
     await world.callers.store(world.theirs, [first])
-    waiting = asyncio.create_task(asked(world, "by_store"))
+    waiting = asyncio.create_task(enqueue_unique(world, "by_store"))
     async with asyncio.timeout(20):
         while not await rows(
             world.database, "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
         ):
             await asyncio.sleep(0.01)
-    if begun:
+    if is_running:
         await world.theirs.execute(
             f"UPDATE \"{SCHEMA}\".job SET state = 'running', lease_id = 1, session_id = gen_random_uuid(),"
             " started_at = now()"
         )
     await transaction.commit()
-    assert await waiting == Enqueued(first.job_id, False, "running" if begun else "waiting")
+    assert await waiting == Enqueued(first.job_id, False, "running" if is_running else "waiting")
 
 
 async def test_many_at_once_are_told_of_one_follower(world: World) -> None:
     """One of them stores it and met the run; all others met that one."""
     await world.run_of()
-    found = await asyncio.gather(*(asked(world, "by_store") for _ in range(8)))
-    assert sorted(one.key_state for one in found) == ["running"] + ["waiting"] * 7
-    assert sorted(one.inserted for one in found) == [False] * 7 + [True]
-    assert len({one.job_id for one in found}) == 1
+    results = await asyncio.gather(*(enqueue_unique(world, "by_store") for _ in range(8)))
+    assert sorted(result.key_state for result in results) == ["running"] + ["waiting"] * 7
+    assert sorted(result.inserted for result in results) == [False] * 7 + [True]
+    assert len({result.job_id for result in results}) == 1
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "expected"),
     [
         ("'wating'", "the nearest is waiting"),
         ("'Open'", "the nearest is open"),
@@ -199,9 +207,9 @@ async def test_many_at_once_are_told_of_one_follower(world: World) -> None:
     ],
 )
 async def test_the_function_refuses_another_choice_with_the_nearest(
-    world: World, given: str, said: str
+    world: World, arguments: str, expected: str
 ) -> None:
-    key = "" if "unique_key" in given else ", unique_key => 'k'"
-    with pytest.raises(asyncpg.InvalidParameterValueError, match=said):
-        await world.theirs.fetchval(f"SELECT {ENQUEUE}('work', 'acme', unique_while => {given}{key})")
+    key = "" if "unique_key" in arguments else ", unique_key => 'k'"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=expected):
+        await world.theirs.fetchval(f"SELECT {ENQUEUE}('work', 'acme', unique_while => {arguments}{key})")
     assert await rows(world.database, "SELECT FROM job") == []

@@ -80,9 +80,9 @@ async def test_no_lease_is_lost_to_enqueues_that_wait_for_a_transaction(
 ) -> None:
     """Each waits for its lock_timeout, six leases long; two connections are all there are."""
     events: list[Event] = []
-    one = await Database.open(replace(database_settings, max_size=2, urgent_size=1))
+    first = await Database.open(replace(database_settings, max_size=2, urgent_size=1))
     heartbeat = Heartbeat(
-        PostgresSessionStore(one, IDS),
+        PostgresSessionStore(first, IDS),
         identity(1),
         version="1",
         clock=SystemClock(),
@@ -93,7 +93,7 @@ async def test_no_lease_is_lost_to_enqueues_that_wait_for_a_transaction(
     )
     beating = asyncio.create_task(heartbeat.run())
     session_id = await heartbeat.opened()
-    async with held_open(database_settings, "K"), asking(one, "K"):
+    async with held_open(database_settings, "K"), asking(first, "K"):
         async with patience(10.0):
             while not await rows(database, BLOCKED):
                 await asyncio.sleep(PAUSE_S)
@@ -102,7 +102,7 @@ async def test_no_lease_is_lost_to_enqueues_that_wait_for_a_transaction(
         assert heartbeat.session_id == session_id
     heartbeat.stop()
     await beating
-    await one.close()
+    await first.close()
 
 
 def test_a_process_keeps_one_of_its_connections_for_that() -> None:
@@ -151,13 +151,13 @@ async def test_on_a_full_server_the_urgent_one_is_served_first(
             served.append(name)
 
         async with narrow.transaction():
-            asked = [asyncio.create_task(ask("other")) for _ in range(4)]
+            tasks = [asyncio.create_task(ask("other")) for _ in range(4)]
             while not narrow._checkouts._queue.locked():
                 await asyncio.sleep(PAUSE_S)
-            asked.append(asyncio.create_task(ask("urgent")))
+            tasks.append(asyncio.create_task(ask("urgent")))
             while not narrow._checkouts._urgent_waiting:
                 await asyncio.sleep(PAUSE_S)
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
         await narrow.close()
     finally:
         await run(database, "DROP ROLE narrow")

@@ -51,9 +51,9 @@ class Stage:
 
 @pytest.fixture
 async def stage(database: Database):
-    made = Stage(database)
-    yield made
-    await made.credentials.close()
+    stage = Stage(database)
+    yield stage
+    await stage.credentials.close()
 
 
 async def test_job_waits_for_a_grant_and_resumes_with_it(stage: Stage) -> None:
@@ -94,12 +94,12 @@ async def test_waiting_job_resumes_when_its_connection_is_removed(stage: Stage) 
 async def test_waiting_job_resumes_after_a_late_token_answer(stage: Stage) -> None:
     """The grant was taken for dead, and the first sender woke with a token: nobody else lifts the pause."""
     credential = await stage.begin()
-    wish = intent(credential, stage.session_id)
-    granted = await claim(stage.credentials, wish)
+    attempt = intent(credential, stage.session_id)
+    granted = await claim(stage.credentials, attempt)
     assert granted is not None
-    settlement = await answer(stage.credentials, wish, granted)
+    settlement = await answer(stage.credentials, attempt, granted)
     job_id = await stage.enqueued()
-    assert await stage.credentials.require_reauth(reauth_requirement(credential, wish.attempt_id))
+    assert await stage.credentials.require_reauth(reauth_requirement(credential, attempt.attempt_id))
     assert await stage.claimed() == set()
     assert await stage.credentials.settle(settlement) == "settled"
     assert await stage.lanes.pauses(10) == []

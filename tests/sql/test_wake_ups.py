@@ -25,8 +25,8 @@ async def test_closed_wake_ups_send_no_notification(
     database = await Database.open(replace(database_settings, max_size=1))
     try:
         wake_ups = Notifier(database)
-        async with database.transaction() as taken:
-            await taken.fetch(sql("SELECT 1"))
+        async with database.transaction() as transaction:
+            await transaction.fetch(sql("SELECT 1"))
             assert [wake_ups.now(QUEUES), wake_ups.now(QUEUES)] == [True, False]
             (telling,) = [task for task in asyncio.all_tasks() if task.get_name() == "fairlead-notify"]
             await asyncio.sleep(2 * QUIET_S)  # it is due, and has no connection

@@ -44,8 +44,8 @@ def test_the_tables_that_are_looked_at_are_all_that_have_tenants() -> None:
 async def test_a_table_whose_row_level_security_is_off_has_no_wall(database: Database, table: str) -> None:
     assert row_security_check(await state(database)).status == "ok"
     await run(database, f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
-    told = row_security_check(await state(database))
-    assert (told.status, "a table of tenants lacks" in told.detail) == ("warn", True)
+    check = row_security_check(await state(database))
+    assert (check.status, "a table of tenants lacks" in check.detail) == ("warn", True)
 
 
 @pytest.mark.parametrize("hole", HOLES)

@@ -119,7 +119,7 @@ async def test_an_ablation_is_tried_until_it_is_seen(
         folders.append(folder)
         figures.holds(len(folders) < seen_in, "too many")
 
-    await report.tried(figures, attempt, tmp_path)
+    await report.with_retries(figures, attempt, tmp_path)
     assert len(set(folders)) == attempts
     assert figures.counters == ({"attempts": attempts} if ablation else {})
     report.end_of_test(None)

@@ -40,19 +40,19 @@ class _Worker(worker._Worker):
 
     async def _bomb(self, context: JobContext) -> object:
         fields = self._began(context)
-        await _told(context)
-        taken = [b"x" * BIT_BYTES for _ in range(context.args["bytes"] // BIT_BYTES)]
+        await _report(context)
+        blocks = [b"x" * BIT_BYTES for _ in range(context.args["bytes"] // BIT_BYTES)]
         await asyncio.sleep(HELD_S)  # time to be seen, where the kernel does not look
-        taken.clear()
+        blocks.clear()
         return self._effect(fields)
 
     async def _neighbour(self, context: JobContext) -> object:
         fields = self._began(context)
-        await _told(context)
+        await _report(context)
         await asyncio.sleep(context.args["work_s"])
         return self._effect(fields)
 
 
-async def _told(context: JobContext) -> None:
+async def _report(context: JobContext) -> None:
     while not Path(context.args["when"]).exists():
         await asyncio.sleep(worker.LOOK_S)

@@ -40,8 +40,8 @@ class _Caller(worker._Worker):
     """Bytes before the first call."""
 
     async def do_connect(self, tenant: str) -> dict[str, Any]:
-        given = Grant(api_key=Secret(KEY), settings=dict(TRIES_ONCE))
-        await self.runtime.tokens.connections.upsert(ConnectionKey(tenant, PROVIDER), given, actor="test")
+        grant = Grant(api_key=Secret(KEY), settings=dict(TRIES_ONCE))
+        await self.runtime.tokens.connections.upsert(ConnectionKey(tenant, PROVIDER), grant, actor="test")
         return {}
 
     async def do_call(self, tenant: str, url: str, read: bool = False, **options: Any) -> dict[str, Any]:
@@ -51,21 +51,21 @@ class _Caller(worker._Worker):
         calls = self.runtime.calls
         key, profile = ConnectionKey(tenant, PROVIDER), self.runtime.profiles.profile
         client = Client(key, calls.pipeline, profile, calls.bulks)
-        before = _restart_peak()
-        self.at_rest = self.at_rest or before
+        peak_before = _restart_peak()
+        self.at_rest = self.at_rest or peak_before
         async with watched() as watch:
             try:
                 response = await client.get(url, **options)
-                told = f"{response.status_code}"
+                outcome = f"{response.status_code}"
                 if read:
                     response.json()
                     await asyncio.sleep(WATCHED_S)
                 del response
             except FairleadError as error:
-                told = str(error.reason)
-        grew = _status("VmHWM") - before
+                outcome = str(error.reason)
+        grew = _status("VmHWM") - peak_before
         return {
-            "told": told,
+            "told": outcome,
             "grew": grew,
             "kept": _restart_peak() - self.at_rest,
             "stall_s": watch.stall_s,

@@ -38,14 +38,14 @@ DOMAIN = Domain(("tenant", "acme"))
 PREFIX = "fault"
 
 
-def plan_of(told: dict[str, Any]) -> Plan:
+def plan_of(fields: dict[str, Any]) -> Plan:
     """The limits that an order names: ``pool``, ``buckets``, ``quota``, ``degraded``."""
     return Plan(
         DOMAIN,
-        quota=QuotaLimit(**told["quota"]) if told.get("quota") else None,
-        pool=PoolLimit(**told["pool"]) if told.get("pool") else None,
-        buckets=tuple(BucketLimit(**bucket) for bucket in told.get("buckets", ())),
-        degraded=Degraded(told.get("degraded", "local_share")),
+        quota=QuotaLimit(**fields["quota"]) if fields.get("quota") else None,
+        pool=PoolLimit(**fields["pool"]) if fields.get("pool") else None,
+        buckets=tuple(BucketLimit(**bucket) for bucket in fields.get("buckets", ())),
+        degraded=Degraded(fields.get("degraded", "local_share")),
     )
 
 
@@ -71,8 +71,8 @@ class _Upstream:
             self._ended.pop(int(line)).set()
 
     def _tell(self, act: str, lease: int, **more: Any) -> None:
-        told = {"act": act, "process": self._process, "lease": lease, **more}
-        self._writer.write(json.dumps(told).encode() + b"\n")
+        record = {"act": act, "process": self._process, "lease": lease, **more}
+        self._writer.write(json.dumps(record).encode() + b"\n")
 
     @asynccontextmanager
     async def call(self, lease: int, admission: Admission) -> AsyncIterator[None]:
@@ -131,11 +131,11 @@ class _Caller:
         services = [asyncio.create_task(service.run()) for service in self._house.services()]
         self._reply({"number": 0, "session_id": self._process})
         while line := await reader.readline():
-            asked = json.loads(line)
-            if asked["what"] == "stop":
+            order = json.loads(line)
+            if order["what"] == "stop":
                 break
-            answer = await getattr(self, f"_{asked['what']}")(**asked["how"])
-            self._reply({"number": asked["number"]} | answer)
+            answer = await getattr(self, f"_{order['what']}")(**order["how"])
+            self._reply({"number": order["number"]} | answer)
         else:
             os._exit(1)
         await self._rest()
@@ -144,7 +144,7 @@ class _Caller:
         with suppress(TimeoutError):
             async with asyncio.timeout(3.0):
                 await self._house.close()
-        self._reply({"number": asked["number"]})
+        self._reply({"number": order["number"]})
 
     def _count_asks(self) -> None:
         admit = self._house.gate.admit
@@ -210,16 +210,16 @@ class _Caller:
 
     async def _free(self) -> dict[str, Any]:
         """How many slots can be had now; they are given back."""
-        plan, got = Plan(DOMAIN, pool=self._plan.pool), list[Admitted]()
+        plan, admissions = Plan(DOMAIN, pool=self._plan.pool), list[Admitted]()
         try:
             while True:
                 holder = Holder(self._leases.lease_id(), self._process, "acme")
                 answer = await self._house.gate.admit(AdmitRequest(plan, holder=holder))
                 if not isinstance(answer, Admitted):
-                    return {"free": len(got)}
-                got.append(answer)
+                    return {"free": len(admissions)}
+                admissions.append(answer)
         finally:
-            for admitted in got:
+            for admitted in admissions:
                 await self._house.gate.release(Release(admitted))
 
     def _hear(self, event: Event) -> None:
@@ -234,9 +234,9 @@ class _Caller:
     # ---- callers
 
     async def _calls(self) -> None:
-        left = self._order.get("calls", 1 << 60)
-        while left and not self._resting:
-            left -= 1
+        calls_left = self._order.get("calls", 1 << 60)
+        while calls_left and not self._resting:
+            calls_left -= 1
             call = asyncio.create_task(self._call())
             timer = None
             if self._chance.random() < self._order.get("cancel", 0.0):

@@ -90,12 +90,12 @@ class Callers:
 
         Those of calls that were not answered in time end with their leases.
         """
-        async with AsyncExitStack() as held:
-            for taken in range(slots):
+        async with AsyncExitStack() as stack:
+            for index in range(slots):
                 try:
-                    await held.enter_async_context(self.fl.admission(tenant, PROVIDER, wait_s=wait_s))
+                    await stack.enter_async_context(self.fl.admission(tenant, PROVIDER, wait_s=wait_s))
                 except LimitExceededError:
-                    return slots - taken
+                    return slots - index
         return 0
 
 
@@ -111,12 +111,12 @@ async def echo(connection: RawConnection, request: bytes) -> None:
     await connection.send(answer(request.split(b" ", 2)[1], kind="text/plain"))
 
 
-def echoed(came: Response | FairleadError, path: str) -> bool:
+def echoed(outcome: Response | FairleadError, path: str) -> bool:
     """Whether *came* is the echo of *path*."""
-    return isinstance(came, Response) and came.content == path.encode()
+    return isinstance(outcome, Response) and outcome.content == path.encode()
 
 
-def taken(callers: Callers) -> int:
+def slots_taken(callers: Callers) -> int:
     """Connections of ours that are in use."""
     context = callers.fl.runtime.http.calls._context
     return len(context.connector._acquired) if context is not None else 0

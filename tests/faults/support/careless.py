@@ -60,13 +60,13 @@ class _Believes(Around):
 
 class _LoopEnds(Around):
     def __getattr__(self, name: str) -> Any:
-        found = super().__getattr__(name)
+        attribute = super().__getattr__(name)
         if not name.startswith(("claim", "next_due")):
-            return found
+            return attribute
 
-        async def once(*given: Any) -> Any:
+        async def once(*args: Any) -> Any:
             try:
-                return await found(*given)
+                return await attribute(*args)
             except DependencyUnavailableError:
                 await asyncio.Event().wait()
 

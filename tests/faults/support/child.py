@@ -53,13 +53,13 @@ class Child:
         self._listening = asyncio.create_task(self._listen(reader))
         self.session_id = (await self._answer_to(0))["session_id"]
 
-    async def ask(self, what: str, **how: Any) -> dict[str, Any]:
+    async def ask(self, command: str, **how: Any) -> dict[str, Any]:
         """The answer to one order; Asked where it was an error, Gone where it never came."""
         number = next(self._numbers)
         answer = asyncio.ensure_future(self._answer_to(number))
         await asyncio.sleep(0)
         with suppress(ConnectionError):
-            self._writer.write(json.dumps({"number": number, "what": what, "how": how}).encode() + b"\n")
+            self._writer.write(json.dumps({"number": number, "what": command, "how": how}).encode() + b"\n")
             await self._writer.drain()
         return await answer
 

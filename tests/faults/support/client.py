@@ -41,11 +41,11 @@ def _exactly(hint_s: float, cap_s: float, _d: float, _draw: float) -> float:
 
 
 def _settings(order: dict[str, Any]) -> Settings:
-    told = order["settings"] | {"redis": order["redis"]}
+    settings = order["settings"] | {"redis": order["redis"]}
     overlays = {name: {"overlay": table} for name, table in order.get("overlays", {}).items()}
     for name, table in overlays.items():
-        told["providers"][name] = told["providers"].get(name, {}) | table
-    return Settings.model_validate(told)
+        settings["providers"][name] = settings["providers"].get(name, {}) | table
+    return Settings.model_validate(settings)
 
 
 class _Program:
@@ -73,17 +73,17 @@ class _Program:
             self._reply({"number": 0, "session_id": self._order["redis"]["prefix"]})
             working.add_done_callback(must_not_fail)
             while line := await reader.readline():
-                asked = json.loads(line)
-                if asked["what"] == "stop":
+                order = json.loads(line)
+                if order["what"] == "stop":
                     break
-                answer = await getattr(self, f"_{asked['what']}")(**asked["how"])
-                self._reply({"number": asked["number"]} | answer)
+                answer = await getattr(self, f"_{order['what']}")(**order["how"])
+                self._reply({"number": order["number"]} | answer)
             else:
                 os._exit(1)
             await self._rest()
             fl.stop()
             await working
-        self._reply({"number": asked["number"]})
+        self._reply({"number": order["number"]})
 
     async def _begun(self, _working: asyncio.Task[None]) -> None:
         """Return once it is as far as its test needs it."""
@@ -99,8 +99,8 @@ class _Program:
 
     async def _connect(self, connections: list[dict[str, Any]]) -> dict[str, Any]:
         """Store connections as `connections.upsert` takes them."""
-        made = await asyncio.gather(*(self._fl.connections.upsert(**one) for one in connections))
-        return {"ids": [str(view.connection_id) for view in made]}
+        views = await asyncio.gather(*(self._fl.connections.upsert(**fields) for fields in connections))
+        return {"ids": [str(view.connection_id) for view in views]}
 
     async def _enqueue(self, jobs: list[dict[str, Any]]) -> dict[str, Any]:
         """One ``fault.call`` for each of *jobs*: {tenant, provider, url}."""

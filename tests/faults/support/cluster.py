@@ -66,8 +66,8 @@ class OwnCluster:
 
 
 def _id(client: Redis) -> str:
-    told = client.execute_command("CLUSTER", "MYID")
-    return told.decode() if isinstance(told, bytes) else str(told)
+    node_id = client.execute_command("CLUSTER", "MYID")
+    return node_id.decode() if isinstance(node_id, bytes) else str(node_id)
 
 
 def _sees(client: Redis, count: int) -> bool:

@@ -28,8 +28,8 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     global fl  # noqa: PLW0603 (the command looks for it by name)
     roads.prepare(order)
     FaultRuntime.order = order
-    given = Runtime.open.__func__  # type: ignore[attr-defined]
-    Runtime.open = classmethod(lambda _cls, *asked: given(FaultRuntime, *asked))  # type: ignore[assignment]
+    original_open = Runtime.open.__func__  # type: ignore[attr-defined]
+    Runtime.open = classmethod(lambda _cls, *args: original_open(FaultRuntime, *args))  # type: ignore[assignment]
     fl = _Program(channel, order)
     code = cli.main(["run", "--app", f"{__name__}:fl", "--role", order.get("roles", "worker"), "--json"])
     sys.stdout.flush()
@@ -48,8 +48,8 @@ class _Program(app.Fairlead):
             self.job(handler.kind, timeout_s=handler.timeout_s)(handler.run)
 
     async def run(self, roles: Roles | None = None) -> None:
-        told = {"number": 0, "session_id": str(self.runtime.heartbeat.session_id)}
-        self._channel.sendall(json.dumps(told).encode() + b"\n")
+        ready_fields = {"number": 0, "session_id": str(self.runtime.heartbeat.session_id)}
+        self._channel.sendall(json.dumps(ready_fields).encode() + b"\n")
         await super().run(roles)
 
     def stop(self) -> None:

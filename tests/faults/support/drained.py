@@ -16,7 +16,7 @@ from tests.faults.support.report import Figures, quantiles, sized
 LIMIT = BucketLimit("bucket", 300, 30)
 TIMES = sized(1, 5)
 PROCESSES = 3
-AFTER = 90
+LATE_AFTER = 90
 """Calls that are waited for after each fault: 3 s at the rate."""
 
 Fault = Callable[[Fleet], Awaitable[tuple[float, float]]]
@@ -42,7 +42,7 @@ async def drained(
             struck_s, back_s = await fault(fleet)
             await fleet.back(back_s, struck_s)
             full_s.append(await fleet.full_rate(LIMIT, back_s))
-            await fleet.served(len(fleet.upstream.calls) + AFTER)
+            await fleet.served(len(fleet.upstream.calls) + LATE_AFTER)
         await fleet.rest()
         fleet.note_callers()
         figures.note(n=len(fleet.upstream.calls), faults=times, buckets_full_s=quantiles(full_s))

@@ -83,18 +83,18 @@ class _Mortal(Around):
         self._count = 0
 
     async def record_run(
-        self, name: str, seen: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self, name: str, seen_at: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
-        given = (name, seen, run_at, coalesced, session_id, job)
+        arguments = (name, seen_at, run_at, coalesced, session_id, job)
         if not name.startswith(OURS):
-            return bool(await self._inner.record_run(*given))
+            return bool(await self._inner.record_run(*arguments))
         await asyncio.sleep(self._draw.uniform(0.0, self._dawdle_s))
         self._takes.write(run_at=run_at.isoformat(), session=str(session_id))
         self._count += 1
         if self._count != self._dies["take"]:
-            return bool(await self._inner.record_run(*given))
+            return bool(await self._inner.record_run(*arguments))
         until_s = time.perf_counter() + self._dies["within_s"]
-        taking = asyncio.ensure_future(self._inner.record_run(*given))
+        taking = asyncio.ensure_future(self._inner.record_run(*arguments))
         while time.perf_counter() < until_s:  # not a timer: those are too coarse
             await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -108,8 +108,8 @@ class _Apart(Around):
         super().__init__(inner)
         self._jobs = jobs
 
-    async def record_run(self, *given: Any) -> bool:
-        taken: bool = await self._inner.record_run(*given)
-        if taken:
-            await self._jobs.enqueue([given[-1]])
-        return taken
+    async def record_run(self, *args: Any) -> bool:
+        is_recorded: bool = await self._inner.record_run(*args)
+        if is_recorded:
+            await self._jobs.enqueue([args[-1]])
+        return is_recorded

@@ -153,8 +153,11 @@ class Fleet:
 
     async def cycles(self) -> int:
         """How many calls were cancelled or held up so far."""
-        told = self.told + await asyncio.gather(*(child.ask("figures") for child in self.children))
-        return sum(one["counts"].get("cancelled", 0) + one["counts"].get("stalls", 0) for one in told)
+        figures_read = self.told + await asyncio.gather(*(child.ask("figures") for child in self.children))
+        return sum(
+            figure["counts"].get("cancelled", 0) + figure["counts"].get("stalls", 0)
+            for figure in figures_read
+        )
 
     async def served(self, calls: int, within_s: float = 60.0) -> None:
         """Return once so many calls have arrived since the beginning."""
@@ -205,9 +208,9 @@ class Fleet:
         if self.figures.size == "full":
             return
         await passed(1.0)
-        begun_s, begun = time.monotonic(), len(self.upstream.calls)
+        begun_s, call_count = time.monotonic(), len(self.upstream.calls)
         await passed(2.0)
-        units = sum(call.cost for call in self.upstream.calls[begun:])
+        units = sum(call.cost for call in self.upstream.calls[call_count:])
         self.usual_per_s = units / (time.monotonic() - begun_s)
         self.figures.note(usual_per_s=round(self.usual_per_s, 1))
 
@@ -238,13 +241,13 @@ class Fleet:
         known_s = since_s if known_s is None else known_s
         async with patience(within_s):
             while True:
-                gone = {
+                gone_calls = {
                     line["process"]: line["s"]
                     for line in self.lines()
                     if line["told"] == "degraded" and line["s"] > known_s
                 }
-                if len(gone) >= len(self.children):
-                    took_s = ran_s(since_s, max(since_s, *gone.values()))
+                if len(gone_calls) >= len(self.children):
+                    took_s = ran_s(since_s, max(since_s, *gone_calls.values()))
                     self.figures.holds(took_s <= NOTICED_S, f"noticed after {took_s:.2f} s")
                     return took_s
                 await asyncio.sleep(0.01)
@@ -258,9 +261,9 @@ class Fleet:
         """
         counts: Counter[str] = Counter()
         closed: Counter[str] = Counter()
-        for told in self.told:
-            counts.update(told["counts"])
-            closed.update(told["closed"])
+        for figure in self.told:
+            counts.update(figure["counts"])
+            closed.update(figure["closed"])
         lines = self.lines()
         bad = [line for line in lines if line["told"] == "failed"]
         self.figures.note(degraded_for=sorted({line["why"] for line in lines if line["told"] == "degraded"}))
@@ -337,10 +340,10 @@ async def pool_log(url: str, key: str = LOG) -> list[PoolEvent]:
     """What the server has written down of a pool."""
     client = Redis.from_url(url, decode_responses=True)
     try:
-        told = await client.xrange(f"{key}:e")
+        entries = await client.xrange(f"{key}:e")
     finally:
         await client.aclose()
-    return [parsed(fields) for _, fields in told]
+    return [parsed(fields) for _, fields in entries]
 
 
 def parsed(fields: dict[str, str]) -> PoolEvent:

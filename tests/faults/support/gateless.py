@@ -63,8 +63,8 @@ def prepare(unsafe: Sequence[str]) -> None:
     """Take out of this process what *unsafe* names."""
     changes = [change for name in unsafe for change in SCRIPTS.get(name, ())]
     if changes:
-        made = altered("gate", changes)
-        node_module.script = lambda _name: made  # type: ignore[attr-defined]
+        script = altered("gate", changes)
+        node_module.script = lambda _name: script  # type: ignore[attr-defined]
     for name in unsafe:
         if name not in SCRIPTS:
             _CODE[name]()
@@ -107,7 +107,7 @@ def _no_share_on_return() -> None:
     DegradedGate.spend = nothing  # type: ignore[method-assign]
 
 
-def leaves_it(_gate: RedisGate, _item: object, _told: bytes) -> None:
+def leaves_it(_gate: RedisGate, _item: object, _reply: bytes) -> None:
     """In place of undoing what nobody waits for any more."""
 
 
@@ -121,11 +121,11 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
 
     async def ask(gate: RedisGate, item: Any) -> Any:
         async with turn:
-            (told,) = await gate._send([item])
-        return told
+            (reply,) = await gate._send([item])
+        return reply
 
-    async def admit(gate: RedisGate, asked: AdmitRequest) -> AdmitResult:
-        answer: AdmitResult = await ask(gate, asked)
+    async def admit(gate: RedisGate, request: AdmitRequest) -> AdmitResult:
+        answer: AdmitResult = await ask(gate, request)
         return answer
 
     async def release(gate: RedisGate, ended: Release) -> Released:
@@ -142,10 +142,10 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
 
 
 def _any_policy() -> None:
-    told = node_module._info
+    original_info = node_module._info
 
     def info(text: Any) -> dict[str, str]:
-        return told(text) | {"maxmemory_policy": "noeviction"}
+        return original_info(text) | {"maxmemory_policy": "noeviction"}
 
     node_module._info = info
 

@@ -97,8 +97,8 @@ class ClusterPair:
     async def _until(server: OwnValkey, role: str, **state: str) -> None:
         until_s = time.monotonic() + 30.0
         while True:
-            told = await server.tell("INFO", "replication")
-            if told["role"] == role and state.items() <= told.items():
+            info = await server.tell("INFO", "replication")
+            if info["role"] == role and state.items() <= info.items():
                 return
             assert time.monotonic() < until_s, server.words()
             await asyncio.sleep(0.02)
@@ -112,5 +112,5 @@ async def own_pair(figures: Figures) -> AsyncIterator[Pair | ClusterPair]:
         with own_cluster(replicas=True, program=_program(ON)) as cluster:
             yield ClusterPair(cluster)
         return
-    async with pair(_program(ON)) as made:
-        yield made
+    async with pair(_program(ON)) as made_pair:
+        yield made_pair

@@ -16,7 +16,7 @@ from tests.faults.support.stage import Stage
 WARM = 0.4
 """The share of the time that is no measure: caches fill up, memory is taken that is used again."""
 
-HELD = (
+HELD_RESOURCES = (
     "SELECT (SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database()"
     "  AND application_name = 'fairlead') AS connections,"
     " (SELECT coalesce(sum(n_dead_tup), 0)::int FROM pg_stat_user_tables) AS dead_tuples,"
@@ -36,28 +36,30 @@ class Growth:
     async def watch(self) -> None:
         """Until cancelled."""
         while True:
-            (held,) = await self.stage.rows(HELD)
-            self.samples.append({"s": time.monotonic(), **held, **_of_process(self.pid)})
+            (held_row,) = await self.stage.rows(HELD_RESOURCES)
+            self.samples.append({"s": time.monotonic(), **held_row, **_of_process(self.pid)})
             await asyncio.sleep(self.every_s)
 
     def measured(self, name: str) -> list[tuple[float, float]]:
         """(time, value) after the warm-up."""
-        seen = [(one["s"], float(one[name])) for one in self.samples if name in one]
-        return seen[round(len(seen) * WARM) :]
+        points = [(sample["s"], float(sample[name])) for sample in self.samples if name in sample]
+        return points[round(len(points) * WARM) :]
 
     def told(self) -> dict[str, dict[str, float]]:
         """Of each thing the slope an hour, the first measure and the most."""
-        told = {}
+        growth_by_name = {}
         for name in ("rss_mib", "descriptors", "connections", "dead_tuples"):
-            if seen := self.measured(name):
-                values = [value for _, value in seen]
-                slope = slope_an_hour(seen)
-                told[name] = {"an_hour": round(slope, 1), "first": values[0], "most": max(values)}
-        return told
+            if points := self.measured(name):
+                values = [value for _, value in points]
+                slope = slope_an_hour(points)
+                growth_by_name[name] = {"an_hour": round(slope, 1), "first": values[0], "most": max(values)}
+        return growth_by_name
 
     def never_seen(self, names: Sequence[str]) -> list[str]:
         """Those of *names* that hardly a look could measure: of these nothing is known."""
-        return [name for name in names if sum(name in one for one in self.samples) <= len(self.samples) / 2]
+        return [
+            name for name in names if sum(name in sample for sample in self.samples) <= len(self.samples) / 2
+        ]
 
     def changes_a_s(self) -> float:
         """Rows that were changed or deleted, in a second: each leaves a dead one."""
@@ -77,10 +79,10 @@ def _of_process(pid: int) -> dict[str, float]:
         return {}
 
 
-def slope_an_hour(seen: Sequence[tuple[float, float]]) -> float:
+def slope_an_hour(points: Sequence[tuple[float, float]]) -> float:
     """The median of the slopes between far points (Theil and Sen): a few peaks do not tilt it."""
-    half = len(seen) // 2
-    pairs = zip(seen[: len(seen) - half], seen[half:], strict=False)
+    half = len(points) // 2
+    pairs = zip(points[: len(points) - half], points[half:], strict=False)
     slopes = [
         (later - value) / (later_s - at_s) for (at_s, value), (later_s, later) in pairs if later_s > at_s
     ]

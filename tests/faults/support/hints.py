@@ -16,7 +16,7 @@ from random import Random
 
 Lines = list[tuple[str, str]]
 """Header lines: names and values."""
-Told = tuple[Lines, float | None]
+HintLines = tuple[Lines, float | None]
 """Header lines, and the wait in seconds that they ask for; None: none that is readable."""
 Shape = Callable[[Random, int], Lines]
 """Lines that are about a wait of so many seconds, and are else as they are drawn."""
@@ -34,12 +34,12 @@ class Kind:
     *longest_s*: the longest wait that its shapes can say.
     """
 
-    forms: Sequence[Told]
+    forms: Sequence[HintLines]
     readable: Sequence[Shape]
     nonsense: Sequence[Shape]
     longest_s: int = LONGEST_S
 
-    def cases(self, draw: Random) -> Iterator[Told]:
+    def cases(self, draw: Random) -> Iterator[HintLines]:
         """Each form once, and then without end a readable one and one that is not, by turns."""
         yield from self.forms
         for says, mumbles in zip(cycle(self.readable), cycle(self.nonsense), strict=False):
@@ -59,7 +59,7 @@ def _long_s(draw: Random) -> int:
     return draw.randrange(10, 10 ** draw.randrange(2, 7))
 
 
-def _after(*values: str) -> Lines:
+def _retry(*values: str) -> Lines:
     return [("Retry-After", value) for value in values]
 
 
@@ -89,15 +89,15 @@ def _foreign(draw: Random, text: str) -> str:
 # ---- V1: seconds
 
 
-def _v1_forms() -> Iterator[Told]:
+def _v1_forms() -> Iterator[HintLines]:
     readable = {"5": 5, " 5 ": 5, "5.5": 6, "0.001": 1, "007": 7, "120, 5": 120, "9999999999": 9_999_999_999}
     nonsense = (
         "0", "-1", "-0", "+5", "1e3", "1e400", "nan", "inf", "1_000", "\u0663\u0666", "0x10", "9" * 5000, "",
         "5,", "soon", "120, soon", "99999999999", "true", "5 s", "\u00b2",
     )  # fmt: skip
-    yield from ((_after(value), wait_s) for value, wait_s in readable.items())
-    yield from ((_after(value), None) for value in nonsense)
-    yield _after("5", "120"), 120
+    yield from ((_retry(value), wait_s) for value, wait_s in readable.items())
+    yield from ((_retry(value), None) for value in nonsense)
+    yield _retry("5", "120"), 120
 
 
 def _rounded_up(draw: Random, wait_s: int) -> str:
@@ -105,31 +105,31 @@ def _rounded_up(draw: Random, wait_s: int) -> str:
 
 
 _V1_READABLE: tuple[Shape, ...] = (
-    lambda _draw, wait_s: _after(f"{wait_s}"),
-    lambda draw, wait_s: _after(f"{_blank(draw)}{wait_s}{_blank(draw)}"),
-    lambda draw, wait_s: _after(f"{wait_s}".zfill(draw.randrange(2, 11))),
-    lambda draw, wait_s: _after(_rounded_up(draw, wait_s)),
-    lambda draw, wait_s: _after(f"{wait_s}.{'0' * draw.randrange(1, 4)}"),
-    lambda draw, wait_s: _after(f"{_blank(draw)},{_blank(draw)}".join(_with_less(draw, wait_s, f"{wait_s}"))),
-    lambda draw, wait_s: _after(", ".join(_with_less(draw, wait_s, _rounded_up(draw, wait_s)))),
-    lambda draw, wait_s: _after(*_with_less(draw, wait_s, f"{wait_s}")),
+    lambda _draw, wait_s: _retry(f"{wait_s}"),
+    lambda draw, wait_s: _retry(f"{_blank(draw)}{wait_s}{_blank(draw)}"),
+    lambda draw, wait_s: _retry(f"{wait_s}".zfill(draw.randrange(2, 11))),
+    lambda draw, wait_s: _retry(_rounded_up(draw, wait_s)),
+    lambda draw, wait_s: _retry(f"{wait_s}.{'0' * draw.randrange(1, 4)}"),
+    lambda draw, wait_s: _retry(f"{_blank(draw)},{_blank(draw)}".join(_with_less(draw, wait_s, f"{wait_s}"))),
+    lambda draw, wait_s: _retry(", ".join(_with_less(draw, wait_s, _rounded_up(draw, wait_s)))),
+    lambda draw, wait_s: _retry(*_with_less(draw, wait_s, f"{wait_s}")),
 )
 _V1_NONSENSE: tuple[Shape, ...] = (
-    lambda draw, wait_s: _after(f"{draw.choice(('+', '-', '- ', chr(0x2212)))}{wait_s}"),
-    lambda draw, wait_s: _after(f"{wait_s}{draw.choice(('e', 'E', '.5e', 'e+'))}{draw.randrange(400)}"),
-    lambda draw, wait_s: _after(f"{wait_s + 1000:_}"),
-    lambda draw, wait_s: _after(_foreign(draw, f"{wait_s}")),
-    lambda draw, wait_s: _after(f"{wait_s}{_foreign(draw, '5')}"),
-    lambda draw, wait_s: _after(draw.choice((hex, oct, bin))(wait_s)),
-    lambda draw, wait_s: _after(f"{wait_s}".zfill(draw.randrange(11, 5000))),
-    lambda draw, wait_s: _after(f"{wait_s}".ljust(draw.randrange(11, 5000), "0")),
-    lambda draw, wait_s: _after(f"{wait_s}.{_digits(draw, 4, 20)}"),
-    lambda draw, wait_s: _after(draw.choice((f"{wait_s}.", f".{wait_s}", f"{wait_s}.5.5"))),
-    lambda draw, wait_s: _after(draw.choice((f"{wait_s},", f",{wait_s}", f"{wait_s},,5", f"{wait_s}, -5"))),
-    lambda draw, wait_s: _after(f"{wait_s}{draw.choice((' s', 's', ' seconds', 'ms', ' min', 'h', ':00'))}"),
-    lambda draw, wait_s: _after(draw.choice((f"{wait_s} 5", f"{wait_s};5", f'"{wait_s}"', f"PT{wait_s}S"))),
-    lambda draw, wait_s: _after(draw.choice(("NaN", "Infinity", "-inf", "null", "soon", f"in {wait_s}"))),
-    lambda _draw, wait_s: _after(f"+{wait_s}", f"{wait_s}s", "nan"),
+    lambda draw, wait_s: _retry(f"{draw.choice(('+', '-', '- ', chr(0x2212)))}{wait_s}"),
+    lambda draw, wait_s: _retry(f"{wait_s}{draw.choice(('e', 'E', '.5e', 'e+'))}{draw.randrange(400)}"),
+    lambda draw, wait_s: _retry(f"{wait_s + 1000:_}"),
+    lambda draw, wait_s: _retry(_foreign(draw, f"{wait_s}")),
+    lambda draw, wait_s: _retry(f"{wait_s}{_foreign(draw, '5')}"),
+    lambda draw, wait_s: _retry(draw.choice((hex, oct, bin))(wait_s)),
+    lambda draw, wait_s: _retry(f"{wait_s}".zfill(draw.randrange(11, 5000))),
+    lambda draw, wait_s: _retry(f"{wait_s}".ljust(draw.randrange(11, 5000), "0")),
+    lambda draw, wait_s: _retry(f"{wait_s}.{_digits(draw, 4, 20)}"),
+    lambda draw, wait_s: _retry(draw.choice((f"{wait_s}.", f".{wait_s}", f"{wait_s}.5.5"))),
+    lambda draw, wait_s: _retry(draw.choice((f"{wait_s},", f",{wait_s}", f"{wait_s},,5", f"{wait_s}, -5"))),
+    lambda draw, wait_s: _retry(f"{wait_s}{draw.choice((' s', 's', ' seconds', 'ms', ' min', 'h', ':00'))}"),
+    lambda draw, wait_s: _retry(draw.choice((f"{wait_s} 5", f"{wait_s};5", f'"{wait_s}"', f"PT{wait_s}S"))),
+    lambda draw, wait_s: _retry(draw.choice(("NaN", "Infinity", "-inf", "null", "soon", f"in {wait_s}"))),
+    lambda _draw, wait_s: _retry(f"+{wait_s}", f"{wait_s}s", "nan"),
 )  # fmt: skip
 
 
@@ -151,18 +151,18 @@ def _any_date(draw: Random, moment: datetime) -> str:
     return draw.choice((_imf, _rfc850, datetime.ctime))(moment)
 
 
-def _v2_forms() -> Iterator[Told]:
+def _v2_forms() -> Iterator[HintLines]:
     date = ("Date", _imf(_THEIRS))
     for ahead_s in (90, 3600, 10_800):
-        yield [date, *_after(_imf(_THEIRS + timedelta(seconds=ahead_s)))], ahead_s
+        yield [date, *_retry(_imf(_THEIRS + timedelta(seconds=ahead_s)))], ahead_s
     for text in ("Friday, 20-Nov-26 09:01:30 GMT", "Fri Nov 20 09:01:30 2026", "2026-11-20T09:01:30Z"):
-        yield [date, *_after(text)], 90
+        yield [date, *_retry(text)], 90
     for text in (
         _imf(_THEIRS - timedelta(days=1)), "Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 99999 23:59:59 GMT",
         "Fri, 20 Nov 26 09:01:30 GMT", "Fri, 20 Nov 2026 09:01:30 -0000", "Fri, 20 Nov 2026 09:01:30 +9999",
         "Fri, 31 Feb 2026 09:01:30 GMT", "tomorrow", "2026-11-20T09:01:30", "Fri, 20 Nov 2026",
     ):  # fmt: skip
-        yield [date, *_after(text)], None
+        yield [date, *_retry(text)], None
 
 
 def _clock(draw: Random) -> datetime:
@@ -177,7 +177,7 @@ def _dated(*texts: Callable[[Random, datetime], str], date: Callable[[datetime],
     def shape(draw: Random, wait_s: int) -> Lines:
         now = _clock(draw)
         until = now + timedelta(seconds=wait_s)
-        lines = _after(*(text(draw, until) for text in texts))
+        lines = _retry(*(text(draw, until) for text in texts))
         return [("Date", date(now)), *lines]
 
     return shape
@@ -195,7 +195,7 @@ def _earlier(draw: Random, until: datetime) -> str:
 
 def _past(draw: Random, wait_s: int) -> Lines:
     now = _clock(draw)
-    return [("Date", _imf(now)), *_after(_any_date(draw, now - timedelta(seconds=wait_s)))]
+    return [("Date", _imf(now)), *_retry(_any_date(draw, now - timedelta(seconds=wait_s)))]
 
 
 def _far(draw: Random, until: datetime) -> str:
@@ -228,12 +228,12 @@ def _no_time(draw: Random, until: datetime) -> str:
 
 def _otherwise(draw: Random, until: datetime) -> str:
     """As people and other standards write it."""
-    ways = (
+    forms = (
         f"{until:%Y-%m-%dT%H:%M:%S}", f"{until:%Y-%m-%d %H:%M:%S}", f"{until:%d/%m/%Y}",
         f"{until:%b %d, %Y %H:%M:%S} GMT", f"{until:%d %b %Y %H:%M:%S} GMT", f"@{until.timestamp():.0f}",
         f"{until:%a, %d %B %Y, %I:%M:%S %p} GMT", "tomorrow", "in an hour",
     )  # fmt: skip
-    return draw.choice(ways)
+    return draw.choice(forms)
 
 
 def _cut(draw: Random, until: datetime) -> str:
@@ -243,8 +243,8 @@ def _cut(draw: Random, until: datetime) -> str:
 
 def _changed(draw: Random, until: datetime) -> str:
     text = _any_date(draw, until)
-    ways = (text.upper(), text.lower(), text.replace(" ", "  "), text.replace(" ", ""), _foreign(draw, text))
-    return draw.choice((*ways, f"{text} {text}", f'"{text}"', f"{text};5", text.replace(":", ".")))
+    forms = (text.upper(), text.lower(), text.replace(" ", "  "), text.replace(" ", ""), _foreign(draw, text))
+    return draw.choice((*forms, f"{text} {text}", f'"{text}"', f"{text};5", text.replace(":", ".")))
 
 
 _V2_READABLE: tuple[Shape, ...] = (
@@ -271,7 +271,7 @@ def _limit(*values: str) -> Lines:
     return [("RateLimit", value) for value in values]
 
 
-def _v3_forms() -> Iterator[Told]:
+def _v3_forms() -> Iterator[HintLines]:
     for text, wait_s in (
         ('"default";r=0;t=30', 30), ("default;r=0;t=7", 7), ('"a";r=0;t=10, "b";r=0;t=40', 40),
         ("limit=100, remaining=0, reset=30", 30), ('"default";r=0;t=9999999999', 9_999_999_999),
@@ -280,10 +280,10 @@ def _v3_forms() -> Iterator[Told]:
         ('"x";r=1;' + "a" * 9000, None),
     ):  # fmt: skip
         yield _limit(text), wait_s
-    yield [*_limit('"default";r=0;t=600'), *_after("5")], 5
+    yield [*_limit('"default";r=0;t=600'), *_retry("5")], 5
     three = (("0", "30", 30), ("0", "-30", None), ("0", "1e9", None), ("x", "30", None), ("0, 5", "30", None))
-    for remaining, reset, wait_s in three:
-        yield [("RateLimit-Remaining", remaining), ("RateLimit-Reset", reset)], wait_s
+    for rest, reset, wait_s in three:
+        yield [("RateLimit-Remaining", rest), ("RateLimit-Reset", reset)], wait_s
 
 
 _NAMES = ('"default"', "default", '"a"', "burst", "Burst", '"per user"', '"x\\"y"', "*", "a/b:c")
@@ -294,11 +294,11 @@ _NONE_SPENT = ("-1", "5", "x", "0.0", "")
 """What remains, where that is not 0."""
 
 
-def _policy(draw: Random, reset: object, *, left: object = 0, name: str | None = None) -> str:
+def _policy(draw: Random, reset: object, *, rest: object = 0, name: str | None = None) -> str:
     """One limit, its parameters in any order, and perhaps with one that nobody knows."""
-    told = [f"r={left}", f"t={reset}", *draw.choice(((), ("pk=:dXNlcg==:",), ("x",), ('y="z"',)))]
-    draw.shuffle(told)
-    return "".join((name or draw.choice(_NAMES), *(f";{draw.choice(('', ' '))}{each}" for each in told)))
+    parts = [f"r={rest}", f"t={reset}", *draw.choice(((), ("pk=:dXNlcg==:",), ("x",), ('y="z"',)))]
+    draw.shuffle(parts)
+    return "".join((name or draw.choice(_NAMES), *(f";{draw.choice(('', ' '))}{part}" for part in parts)))
 
 
 def _spent(draw: Random, wait_s: int, name: str | None = None) -> list[str]:
@@ -309,24 +309,24 @@ def _spent(draw: Random, wait_s: int, name: str | None = None) -> list[str]:
 def _beside(draw: Random, wait_s: int) -> list[str]:
     """One limit has nothing left, and another, of which something is left, is whole again much later."""
     names = draw.sample(_NAMES[1:], 2)
-    told = [_policy(draw, wait_s, name=names[0])]
-    told += [_policy(draw, wait_s + 10_000, left=draw.randrange(1, _MOST_UNITS), name=names[1])]
-    draw.shuffle(told)
-    return told
+    policies = [_policy(draw, wait_s, name=names[0])]
+    policies += [_policy(draw, wait_s + 10_000, rest=draw.randrange(1, _MOST_UNITS), name=names[1])]
+    draw.shuffle(policies)
+    return policies
 
 
 def _draft_07(draw: Random, *parts: str) -> Lines:
-    told = [*parts, *draw.choice(((), (f"limit={draw.randrange(100, _MOST_UNITS)}",)))]
-    draw.shuffle(told)
-    return _limit(f"{_blank(draw)},{_blank(draw)}".join(told))
+    directives = [*parts, *draw.choice(((), (f"limit={draw.randrange(100, _MOST_UNITS)}",)))]
+    draw.shuffle(directives)
+    return _limit(f"{_blank(draw)},{_blank(draw)}".join(directives))
 
 
-def _three(draw: Random, remaining: str | None, reset: str, *more: str) -> Lines:
+def _three(draw: Random, rest: str | None, reset: str, *more: str) -> Lines:
     """The older headers; *more*: values that follow the reset in lines of their own."""
     most = draw.randrange(100, _MOST_UNITS)
-    lines = [("RateLimit-Reset", each) for each in (reset, *more)]
-    lines += [("RateLimit-Remaining", remaining)] if remaining is not None else []
-    lines += [("RateLimit-Limit", each) for each in draw.choice(((), (f"{most}",), (f"{most}, 100;w=60",)))]
+    lines = [("RateLimit-Reset", line) for line in (reset, *more)]
+    lines += [("RateLimit-Remaining", rest)] if rest is not None else []
+    lines += [("RateLimit-Limit", line) for line in draw.choice(((), (f"{most}",), (f"{most}, 100;w=60",)))]
     draw.shuffle(lines)
     return lines
 
@@ -335,7 +335,7 @@ def _asked_twice(draw: Random, wait_s: int) -> Lines:
     """By RateLimit for another time, which does not count."""
     other_s = draw.randrange(1, LONGEST_S)
     other = draw.choice((_limit(_policy(draw, other_s)), _draft_07(draw, "remaining=0", f"reset={other_s}")))
-    return draw.choice((_after(f"{wait_s}") + other, other + _after(f"{wait_s}")))
+    return draw.choice((_retry(f"{wait_s}") + other, other + _retry(f"{wait_s}")))
 
 
 def _mistold(draw: Random, wait_s: int) -> list[str]:
@@ -345,24 +345,24 @@ def _mistold(draw: Random, wait_s: int) -> list[str]:
         f"-{wait_s}", f"+{wait_s}", f"{wait_s}.5", f"{wait_s}.0", f"{wait_s}e3", f"0x{wait_s}", f'"{wait_s}"',
         f"{wait_s}".ljust(draw.randrange(11, 20), "0"), _foreign(draw, f"{wait_s}"), "soon", "?1", "",
     )  # fmt: skip
-    return [_policy(draw, wait_s, left=draw.choice(not_left)), _policy(draw, draw.choice(not_reset))]
+    return [_policy(draw, wait_s, rest=draw.choice(not_left)), _policy(draw, draw.choice(not_reset))]
 
 
 def _misspelt(draw: Random, wait_s: int) -> str:
     """A list that is none, for whatever reason; so nothing of it counts."""
-    name, told = '"a"', f"r=0;t={wait_s}"
-    good = f"{name};{told}"
-    ways = (
+    name, policy = '"a"', f"r=0;t={wait_s}"
+    good = f"{name};{policy}"
+    forms = (
         f"{good},", f",{good}", f"{good};", f"{good}, ,{good}", f"{good} {good}", f'{good}, "b;r=0;t=5',
-        f"{good}, b c", f"({good})", f"{{{good}}}", f"{good}; T=5", told, f";{told}", f"{name} {told}",
-        f'"{good}', good.upper(), f"{name};{told.replace(';', ',')}", f"{name};{told.replace('=', ':')}",
+        f"{good}, b c", f"({good})", f"{{{good}}}", f"{good}; T=5", policy, f";{policy}", f"{name} {policy}",
+        f'"{good}', good.upper(), f"{name};{policy.replace(';', ',')}", f"{name};{policy.replace('=', ':')}",
     )  # fmt: skip
-    return draw.choice(ways)
+    return draw.choice(forms)
 
 
 def _no_wait(draw: Random, wait_s: int) -> str:
     """Read, and no reason to wait: something is left, or nobody says until when nothing is."""
-    return draw.choice((_policy(draw, wait_s, left=draw.randrange(1, _MOST_UNITS)), '"a";r=0', "b;r=0;x"))
+    return draw.choice((_policy(draw, wait_s, rest=draw.randrange(1, _MOST_UNITS)), '"a";r=0', "b;r=0;x"))
 
 
 _V3_READABLE: tuple[Shape, ...] = (

@@ -181,8 +181,8 @@ async def run_began(sink: Path, numbers: Iterable[int], times: int = 1) -> None:
     runs = Runs(sink)
 
     async def have_begun() -> bool:
-        begun = Counter(run.n for run in runs.look().by_lease.values())
-        return all(begun[n] >= times for n in numbers)
+        started = Counter(run.n for run in runs.look().by_lease.values())
+        return all(started[n] >= times for n in numbers)
 
     await until(have_begun, f"jobs {numbers} run")
 
@@ -193,12 +193,12 @@ def finished_run_again(runs: Runs) -> list[tuple[Run, Run]]:
     for run in runs:
         if run.ended_s is not None:
             ended.setdefault(run.job_id, []).append((run.ended_s, run))
-    found = []
+    overlaps = []
     for run in runs:
-        before = [one for one in ended.get(run.job_id, ()) if one[0] < run.began_s]
-        if before:
-            found.append((max(before, key=lambda one: one[0])[1], run))
-    return found
+        earlier = [ended_run for ended_run in ended.get(run.job_id, ()) if ended_run[0] < run.began_s]
+        if earlier:
+            overlaps.append((max(earlier, key=lambda pair: pair[0])[1], run))
+    return overlaps
 
 
 def was_silent(runs: Runs, first: Run, again: Run, least_s: float, until_s: float = math.inf) -> bool:
@@ -207,6 +207,6 @@ def was_silent(runs: Runs, first: Run, again: Run, least_s: float, until_s: floa
     The effect must have come before *until_s*.
     """
     assert first.ended_s is not None
-    begun = (run.began_s for run in runs if run.pid == first.pid)
+    starts = (run.began_s for run in runs if run.pid == first.pid)
     long_enough = first.ended_s < until_s and again.began_s - first.ended_s >= least_s
-    return long_enough and not any(first.ended_s < began_s < again.began_s for began_s in begun)
+    return long_enough and not any(first.ended_s < began_s < again.began_s for began_s in starts)

@@ -79,15 +79,15 @@ class Boxes:
 @contextmanager
 def boxes(limit_bytes: int) -> Iterator[Boxes]:
     """For as long as the block lasts."""
-    made = Boxes(limit_bytes)
-    watcher = threading.Thread(target=made.look, name="memory watcher")
-    if made.how == "watcher":
+    boxes_made = Boxes(limit_bytes)
+    watcher = threading.Thread(target=boxes_made.look, name="memory watcher")
+    if boxes_made.how == "watcher":
         watcher.start()
     try:
-        yield made
+        yield boxes_made
     finally:
-        made.close()
-        if made.how == "watcher":
+        boxes_made.close()
+        if boxes_made.how == "watcher":
             watcher.join()
 
 

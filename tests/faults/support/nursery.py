@@ -71,13 +71,13 @@ class Nursery:
         return json.loads(answer)
 
 
-def _line(control: socket.socket, begun: bytes) -> bytes:
-    while not begun.endswith(b"\n"):
+def _line(control: socket.socket, line: bytes) -> bytes:
+    while not line.endswith(b"\n"):
         more = control.recv(1 << 16)
         if not more:
             return b""
-        begun += more
-    return begun
+        line += more
+    return line
 
 
 # ---- the process
@@ -95,10 +95,10 @@ class _Home:
     def _reap(self) -> None:
         for pid in list(self._living):
             try:
-                found, status = os.waitpid(pid, os.WNOHANG)
+                found_pid, status = os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:  # reaped by the signal handler while we were at it
                 continue
-            if found:
+            if found_pid:
                 self._codes[pid] = os.waitstatus_to_exitcode(status)
                 self._living.discard(pid)
 

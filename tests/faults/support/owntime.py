@@ -46,23 +46,23 @@ async def _renewed(store: Any, session_id: UUID) -> bool:
 
 
 def _judge_by_own_clock(module: Any) -> None:
-    given = module.statement
+    original = module.statement
 
-    def judging(asked: str) -> Statement:
-        found: Statement = given(asked)
-        if asked != "session_rescue":
-            return found
-        assert _SILENT in found.text, f"{asked} does not say {_SILENT!r} any more"
-        own = _SILENT.replace("now()", f"to_timestamp({time.time()!r})")
-        return replace(found, text=found.text.replace(_SILENT, own))
+    def judging(name: str) -> Statement:
+        sql: Statement = original(name)
+        if name != "session_rescue":
+            return sql
+        assert _SILENT in sql.text, f"{name} does not say {_SILENT!r} any more"
+        heartbeat_sql = _SILENT.replace("now()", f"to_timestamp({time.time()!r})")
+        return replace(sql, text=sql.text.replace(_SILENT, heartbeat_sql))
 
     module.statement = judging
 
 
-def _scheduling(given: Callable[..., Awaitable[list[Enqueued]]]) -> Callable[..., Any]:
+def _scheduling(original: Callable[..., Awaitable[list[Enqueued]]]) -> Callable[..., Any]:
     async def enqueue(store: Any, jobs: Iterable[NewJob]) -> list[Enqueued]:
         now = await rows(store._database, "SELECT date_part('epoch', clock_timestamp()) AS s")
         ahead_s = time.time() - now[0]["s"]
-        return await given(store, [replace(job, delay_s=max(0.0, job.delay_s + ahead_s)) for job in jobs])
+        return await original(store, [replace(job, delay_s=max(0.0, job.delay_s + ahead_s)) for job in jobs])
 
     return enqueue

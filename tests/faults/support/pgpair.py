@@ -133,9 +133,9 @@ async def pair_of(
 
     *settings* are the stand-by's.
     """
-    with temporary_root() as one, temporary_root() as two:
+    with temporary_root() as root, temporary_root() as two:
         waits = {"synchronous_standby_names": STANDBY} if synchronous else {}
-        primary = Cluster(one, settings=waits)
+        primary = Cluster(root, settings=waits)
         source = f"{_conninfo(primary)} application_name={STANDBY}"
         standby = Cluster(two, settings={"primary_conninfo": source, **QUICK, **(settings or {})})
         for server in (primary, standby):

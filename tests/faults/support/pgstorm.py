@@ -41,7 +41,7 @@ ROUND_TRIPS = {"read": 0, "search": 4, "get": 1, "enqueue": 1, "stream": 5}
 
 A read has none of its own: it is one of a batch. A search goes behind the wall, a stream is a transaction.
 """
-LEFT = "SELECT current_setting('role'), coalesce(current_setting('fairlead.tenants', true), '')"
+SESSION_STATE = "SELECT current_setting('role'), coalesce(current_setting('fairlead.tenants', true), '')"
 GENERATION = "UPDATE credential SET generation = $2 WHERE tenant_id = $1"
 _ids = SystemIds()
 
@@ -51,14 +51,14 @@ def _tags(tenant: str) -> tuple[str, str, int, bytes]:
     return tenant, f"account of {tenant}", 100 + TENANTS.index(tenant), f"sealed for {tenant}".encode()
 
 
-def _tags_of(found: Credential) -> tuple[str, str | None, int, bytes]:
-    connection = found.connection
-    return connection.key.tenant, connection.account_id, found.generation, found.sealed.blob
+def _tags_of(credential: Credential) -> tuple[str, str | None, int, bytes]:
+    connection = credential.connection
+    return connection.key.tenant, connection.account_id, credential.generation, credential.sealed.blob
 
 
 async def keeps(connection: DatabaseConnection) -> bool:
     """Whether *connection* still knows a tenant, or a role that is not its own."""
-    return tuple((await connection.fetch(LEFT))[0].values()) != ("none", "")
+    return tuple((await connection.fetch(SESSION_STATE))[0].values()) != ("none", "")
 
 
 class Watched(ConnectionCheckout):
@@ -126,19 +126,19 @@ class Ledger:
 
         *stored*: of each job of `KIND` its tenant_id, and the ``tenant``, ``ask`` and ``part`` in its args.
         """
-        found: dict[int, Counter[int]] = defaultdict(Counter)
+        counts_by_kind: dict[int, Counter[int]] = defaultdict(Counter)
         foreign = 0
         for row in stored:
-            found[row["ask"]][row["part"]] += 1
+            counts_by_kind[row["ask"]][row["part"]] += 1
             foreign += not row["tenant_id"] == row["tenant"] == self.asked[row["ask"]][0]
-        doubled = sum(times > 1 for parts in found.values() for times in parts.values())
+        doubled = sum(times > 1 for parts in counts_by_kind.values() for times in parts.values())
         writes.note(n=len(self.asked), stored=len(stored))
         writes.zero(doubled=doubled, foreign_rows=foreign)
         accepted.note(n=len(self.accepted))
-        accepted.zero(lost=sum(len(found[ask]) < self.asked[ask][1] for ask in self.accepted))
+        accepted.zero(lost=sum(len(counts_by_kind[ask]) < self.asked[ask][1] for ask in self.accepted))
         several = {ask: parts for ask, (_, parts) in self.asked.items() if parts > 1}
         streams.note(n=len(several))
-        streams.zero(torn=sum(0 < len(found[ask]) < parts for ask, parts in several.items()))
+        streams.zero(torn=sum(0 < len(counts_by_kind[ask]) < parts for ask, parts in several.items()))
 
 
 class Storm:
@@ -177,13 +177,13 @@ class Storm:
 
     async def run(self, asks: int) -> None:
         """Each asker asks for any tenant, again and again; in the end all of them leave at one moment."""
-        left = iter(range(asks))
+        ask_numbers = iter(range(asks))
 
         async def ask_on() -> None:
-            for _ in left:
-                asking, what = self._begun()
+            for _ in ask_numbers:
+                asking, act_name = self._begun()
                 if self.draw.random() < CANCELLED:
-                    self._have_leave(asking, ROUND_TRIPS[what])
+                    self._have_leave(asking, ROUND_TRIPS[act_name])
                 await self._ended(asking)
 
         await asyncio.gather(*(ask_on() for _ in range(ASKERS)))
@@ -200,8 +200,8 @@ class Storm:
         await self.database.close()
 
     def _begun(self) -> tuple[asyncio.Task[None], str]:
-        what, tenant = self.draw.choice(list(self._acts)), self.draw.choice(TENANTS)
-        return asyncio.create_task(self._ask(what, tenant)), what
+        act_name, tenant = self.draw.choice(list(self._acts)), self.draw.choice(TENANTS)
+        return asyncio.create_task(self._ask(act_name, tenant)), act_name
 
     def _have_leave(self, asking: asyncio.Task[None], round_trips: int) -> None:
         """At any moment, every other time once it has a connection."""
@@ -218,33 +218,35 @@ class Storm:
         elif (error := asking.exception()) is not None:
             self.told[type(error).__name__] += 1
 
-    async def _ask(self, what: str, tenant: str) -> None:
-        own = await self._acts[what](tenant)
+    async def _ask(self, act_name: str, tenant: str) -> None:
+        is_own = await self._acts[act_name](tenant)
         self.answers += 1
-        self.told[what] += 1
-        self.told["wrong"] += not own
+        self.told[act_name] += 1
+        self.told["wrong"] += not is_own
 
     # ---- what is asked; True for an answer that is the asker's
 
     async def _read(self, tenant: str) -> bool:
-        found = await self.credentials.read(ConnectionKey(tenant, PROVIDER))
-        return found is not None and _tags_of(found) == _tags(tenant)
+        credential = await self.credentials.read(ConnectionKey(tenant, PROVIDER))
+        return credential is not None and _tags_of(credential) == _tags(tenant)
 
     async def _search(self, tenant: str) -> bool:
-        found = await self.credentials.search(tenant=tenant, provider=None, state=None, limit=len(TENANTS))
-        return [_tags_of(one) for one in found] == [_tags(tenant)]
+        credentials = await self.credentials.search(
+            tenant=tenant, provider=None, state=None, limit=len(TENANTS)
+        )
+        return [_tags_of(credential) for credential in credentials] == [_tags(tenant)]
 
     async def _get(self, tenant: str) -> bool:
-        asked = self.draw.choice(self.ledger.jobs[tenant])
-        found = await self.jobs.get(asked.job_id)
-        own = (asked.job_id, tenant, asked.args)
-        return found is not None and (found.job_id, found.tenant_id, found.args) == own
+        job = self.draw.choice(self.ledger.jobs[tenant])
+        view = await self.jobs.get(job.job_id)
+        expected = (job.job_id, tenant, job.args)
+        return view is not None and (view.job_id, view.tenant_id, view.args) == expected
 
     async def _enqueue(self, tenant: str, parts: int = 1) -> bool:
         ask, jobs = self.ledger.ask(tenant, parts)
-        told = await self.jobs.enqueue(jobs)
+        results = await self.jobs.enqueue(jobs)
         self.ledger.accept(ask, jobs)
-        return told == [Enqueued(job.job_id, True) for job in jobs]
+        return results == [Enqueued(job.job_id, True) for job in jobs]
 
     async def _stream(self, tenant: str) -> bool:
         return await self._enqueue(tenant, PARTS)

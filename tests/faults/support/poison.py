@@ -108,7 +108,7 @@ class _Worker(worker._Worker):
 
     async def do_enqueue_poison(self, names: list[str]) -> dict[str, Any]:
         """Enqueue a job with each of these payloads: what was said to each."""
-        told: dict[str, str] = {}
+        errors_by_name: dict[str, str] = {}
         for name in names:
             job = NewJob(
                 job_id=self.runtime.ids.uuid7(),
@@ -118,7 +118,7 @@ class _Worker(worker._Worker):
             )
             try:
                 await self.runtime.jobs.enqueue([job])
-                told[name] = "stored"
+                errors_by_name[name] = "stored"
             except Exception as error:
-                told[name] = type(error).__name__
-        return {"told": told}
+                errors_by_name[name] = type(error).__name__
+        return {"told": errors_by_name}

@@ -27,14 +27,14 @@ def most_over(
     edges = [edge_s for outage in outages for edge_s in outage]
     if edges != sorted(edges):
         raise ValueError(f"outages that overlap, or are not in order: {outages}")
-    each = overlap_s * limit.per_s
+    overlap_units = overlap_s * limit.per_s
     begins, ends = [begin_s for begin_s, _ in outages], [end_s for _, end_s in outages]
     least, spent, worst = float("inf"), 0.0, 0.0
     for at_us, cost in spends:
         at_s = at_us / MICRO
-        begun, over = bisect_right(begins, at_s), bisect_left(ends, at_s)
+        start_count, over = bisect_right(begins, at_s), bisect_left(ends, at_s)
         # A window that begins now has no part in what is over; one that ends now has part in all that began.
-        least = min(least, limit.capacity + spent - limit.per_s * at_s - each * over)
+        least = min(least, limit.capacity + spent - limit.per_s * at_s - overlap_units * over)
         spent += cost / MICRO
-        worst = max(worst, spent - limit.per_s * at_s - each * begun - least)
+        worst = max(worst, spent - limit.per_s * at_s - overlap_units * start_count - least)
     return worst

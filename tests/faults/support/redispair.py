@@ -44,12 +44,12 @@ class Pair:
 async def pair(program: Path | None = None) -> AsyncIterator[Pair]:
     """A leader and its follower, in step. *program*: as for `own_valkey`."""
     with ExitStack() as stack:
-        one = Pair(*(stack.enter_context(own_valkey(program=program)) for _ in range(2)))
-        await one.follower.follows(one.leader)
-        server = await asyncio.start_server(one.proxy.serve, "127.0.0.1", 0)
-        one.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        pair = Pair(*(stack.enter_context(own_valkey(program=program)) for _ in range(2)))
+        await pair.follower.follows(pair.leader)
+        server = await asyncio.start_server(pair.proxy.serve, "127.0.0.1", 0)
+        pair.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
         try:
-            yield one
+            yield pair
         finally:
             server.close()
-            await one.proxy.close()
+            await pair.proxy.close()

@@ -15,7 +15,7 @@ STRICT = ("strict", FAMILY)
 """An answer that is lost under these cannot be had again."""
 
 
-async def asked(child: Child, connection: str, newer_than: int) -> dict[str, Any] | str:
+async def refresh_result(child: Child, connection: str, newer_than: int) -> dict[str, Any] | str:
     """The answer, or the name of the error."""
     try:
         return await child.ask("refresh", connection=connection, newer_than=newer_than)
@@ -52,12 +52,12 @@ async def recover(
     stage: Stage, child: Child, connection: str, policy: str, figures: Figures, generation: int = 1
 ) -> None:
     """What the next process does with what was left, up to the end of the access token's life."""
-    first = await asked(child, connection, generation)
+    first = await refresh_result(child, connection, generation)
     if first == "OutcomeUnknownError":
         await stage.end_sends([connection])
         if policy in STRICT:
             await stage.expire([connection])
-        first = await asked(child, connection, generation)
+        first = await refresh_result(child, connection, generation)
     figures.holds(first == "ReauthRequiredError" or not isinstance(first, str), f"{policy}: {first}")
 
 
@@ -65,6 +65,6 @@ async def proven(
     stage: Stage, child: Child, connection: str, policy: str, name: str, generation: int, figures: Figures
 ) -> None:
     """What is stored is alive at the issuer: it can be refreshed once more."""
-    fresh = await asked(child, connection, generation)
+    fresh = await refresh_result(child, connection, generation)
     alive = not isinstance(fresh, str) and fresh["token"] == stage.live_token(policy, name)
     figures.holds(alive, f"{policy} {name}: generation {generation} is no good: {fresh}")

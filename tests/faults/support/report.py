@@ -81,10 +81,10 @@ class Figures:
         """Add to the line."""
         self.counters |= counters
 
-    def holds(self, true: bool, what: str) -> None:
+    def holds(self, true: bool, claim: str) -> None:
         """Note an invariant that does not hold."""
         if not true:
-            self.broken.append(what)
+            self.broken.append(claim)
 
     def zero(self, **counters: int) -> None:
         """Add counters that must be 0."""
@@ -100,7 +100,7 @@ class Figures:
     @property
     def is_seen(self) -> bool:
         """Whether what an ablation has to break is broken."""
-        return any(self.sees in said for said in self.broken)
+        return any(self.sees in text for text in self.broken)
 
     @property
     def verdict(self) -> str:
@@ -112,16 +112,20 @@ class Figures:
     @property
     def line(self) -> Mapping[str, Any]:
         """As it is printed and kept."""
-        told: dict[str, Any] = {"id": self.id, "test": _test()}
-        told |= {"ablation": self.ablation, "sees": self.sees} if self.ablation else {}
-        told |= {"size": self.size, "seed": self.seed} | results.circumstances()
-        told |= self.counters | {"zeros": self.zeros}
+        record: dict[str, Any] = {"id": self.id, "test": _test()}
+        record |= {"ablation": self.ablation, "sees": self.sees} if self.ablation else {}
+        record |= {"size": self.size, "seed": self.seed} | results.circumstances()
+        record |= self.counters | {"zeros": self.zeros}
         n = self.counters.get("n")
         if n and self._all_zero and not self.ablation:  # what was 0 is below this, at 95 %
-            told["3/n"] = round(3 / n, 6)
-        known = experiment(results.base(self.id))
-        about = {"promises": known.promises, "limit": known.limit} if known else {}
-        return told | about | {"verdict": self.verdict, "broken": self.broken}
+            record["3/n"] = round(3 / n, 6)
+        experiment_known = experiment(results.base(self.id))
+        about = (
+            {"promises": experiment_known.promises, "limit": experiment_known.limit}
+            if experiment_known
+            else {}
+        )
+        return record | about | {"verdict": self.verdict, "broken": self.broken}
 
     def _note_standstills(self) -> None:
         """What is judged less such times is no judgement where they are most of it."""
@@ -129,13 +133,13 @@ class Figures:
         took_s = until_s - self._begun_s
         try:
             stood_s = took_s - ran_s(self._begun_s, until_s)
-        except RuntimeError as gone:
-            self.broken.append(str(gone))
+        except RuntimeError as error:
+            self.broken.append(str(error))
             return
         self.note(stood_still_s=round(stood_s, 3))
         if self.size == "full":
-            what = f"the machine stood still for {stood_s:.0f} s of {took_s:.0f} s"
-            self.holds(stood_s <= MOST_STOOD * took_s, what)
+            reason = f"the machine stood still for {stood_s:.0f} s of {took_s:.0f} s"
+            self.holds(stood_s <= MOST_STOOD * took_s, reason)
 
     def conclude(self) -> None:
         """Tell, and fail unless it holds (for an ablation: unless a violation was seen)."""
@@ -153,19 +157,19 @@ class Figures:
         _unconcluded.remove(self)
         self._note_standstills()
         line = self.line
-        _told.append(line)
+        _lines.append(line)
         results.keep(line)
-        told = json.dumps(line)
-        print(f"\n{told}", flush=True)
-        return told
+        text = json.dumps(line)
+        print(f"\n{text}", flush=True)
+        return text
 
 
-async def tried(figures: Figures, attempt: Callable[[Path], Awaitable[None]], folder: Path) -> None:
+async def with_retries(figures: Figures, attempt: Callable[[Path], Awaitable[None]], folder: Path) -> None:
     """One *attempt*, in *folder*; an ablation has three, for what it takes away need not show in each."""
     for number in range(1, CHANCES + 1 if figures.ablation else 2):
-        own = folder / f"attempt-{number}"
-        own.mkdir(parents=True)
-        await attempt(own)
+        attempt_folder = folder / f"attempt-{number}"
+        attempt_folder.mkdir(parents=True)
+        await attempt(attempt_folder)
         if figures.ablation:
             figures.note(attempts=number)
             if figures.is_seen:
@@ -179,20 +183,20 @@ def conclude(*parts: Figures) -> None:
 
 
 _unconcluded: list[Figures] = []
-_told: list[Mapping[str, Any]] = []
+_lines: list[Mapping[str, Any]] = []
 """By the test that runs."""
 
 
 def begin_test(experiment: str, test: str) -> None:
     """Keep a line that says so, until the test is over."""
-    _told.clear()
+    _lines.clear()
     results.keep(_course(experiment, test, "begun, and never ended"))
 
 
 def keep_course(experiment: str, test: str, failure: str | None) -> None:
     """What is kept of a test's course: why it failed where no line of its own says it, else nothing."""
-    said = any(line["verdict"] not in ("holds", "violation seen") for line in _told)
-    if failure and not said:
+    is_broken = any(line["verdict"] not in ("holds", "violation seen") for line in _lines)
+    if failure and not is_broken:
         results.keep(_course(experiment, test, failure))
     else:
         results.drop(_course(experiment, test, ""))

@@ -29,8 +29,8 @@ LOOK_S = 0.005
 def prepare(order: dict[str, Any]) -> None:
     """To be called before there is a runtime."""
     numbers = order.get("database", {})
-    given = runtime.database_settings
-    runtime.database_settings = lambda *asked: replace(given(*asked), **numbers)
+    original_settings = runtime.database_settings
+    runtime.database_settings = lambda *args: replace(original_settings(*args), **numbers)
     if "within_s" in order:
         database.Database.resolve_doubt.__defaults__ = (None, order["within_s"])
     if "probe_s" in order:
@@ -61,16 +61,16 @@ async def _left_alone(_connection: object) -> None:
     return
 
 
-def _resolver(told: dict[str, Any]) -> Callable[..., Any]:
-    given, stalled = socket.getaddrinfo, Path(told["stalled"])
+def _resolver(fault: dict[str, Any]) -> Callable[..., Any]:
+    original_lookup, stalled = socket.getaddrinfo, Path(fault["stalled"])
 
     def resolve(host: Any, *more: Any, **named: Any) -> Any:
-        if host != told["name"]:
-            return given(host, *more, **named)
+        if host != fault["name"]:
+            return original_lookup(host, *more, **named)
         while stalled.exists():
-            if told.get("fails"):
+            if fault.get("fails"):
                 raise socket.gaierror(socket.EAI_AGAIN, "as it was ordered")
             time.sleep(LOOK_S)
-        return given("127.0.0.1", *more, **named)
+        return original_lookup("127.0.0.1", *more, **named)
 
     return resolve

@@ -56,9 +56,9 @@ class Runs:
         with self._path.open("rb") as file:
             file.seek(self._read_bytes)
             data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]  # the last line may be on its way
-        self._read_bytes += len(whole)
-        for line in map(json.loads, whole.splitlines()):
+        complete_lines = data[: data.rfind(b"\n") + 1]  # the last line may be on its way
+        self._read_bytes += len(complete_lines)
+        for line in map(json.loads, complete_lines.splitlines()):
             key = (line["job"], line["lease"])
             if line["ev"] == "began":
                 assert key not in self.by_lease, f"one lease ran twice: {key}"

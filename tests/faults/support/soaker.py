@@ -25,8 +25,8 @@ from tests.faults.support.unsafe import FaultRuntime
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """As support/client.py, with a runtime from which a safeguard may be taken (support/unsafe.py)."""
     FaultRuntime.order = order
-    given = Runtime.open.__func__  # type: ignore[attr-defined]
-    Runtime.open = classmethod(lambda _cls, *asked: given(FaultRuntime, *asked))  # type: ignore[assignment]
+    original_open = Runtime.open.__func__  # type: ignore[attr-defined]
+    Runtime.open = classmethod(lambda _cls, *args: original_open(FaultRuntime, *args))  # type: ignore[assignment]
     asyncio.run(_Soaker(order).live(channel))
 
 
@@ -44,9 +44,9 @@ class _Soaker(client._Program):
     async def _begun(self, working: asyncio.Task[None]) -> None:
         """It works: what breaks while it starts is E06's, and ends a process."""
         runtime: Any = self._fl.runtime
-        begun = asyncio.create_task(runtime.begun.event.wait())
-        await asyncio.wait((working, begun), return_when=asyncio.FIRST_COMPLETED)
-        begun.cancel()
+        started = asyncio.create_task(runtime.begun.event.wait())
+        await asyncio.wait((working, started), return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
 
     async def _tick(self, context: JobContext) -> None:
         """Nothing: what counts is that it came, and once."""
@@ -76,5 +76,5 @@ class _Soaker(client._Program):
                 self._refreshed["refreshed"] += 1
 
     async def _figures(self) -> dict[str, Any]:
-        told = await super()._figures()
-        return told | {"refreshed": self._refreshed, "handed_back": self._handed_back}
+        figures = await super()._figures()
+        return figures | {"refreshed": self._refreshed, "handed_back": self._handed_back}

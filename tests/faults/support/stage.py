@@ -51,14 +51,14 @@ account = {{ field = "account_id" }}
 """
 
 
-async def until(true: Callable[[], Awaitable[object]], what: str, within_s: float = 60.0) -> None:
+async def until(true: Callable[[], Awaitable[object]], condition: str, within_s: float = 60.0) -> None:
     """Return as soon as the awaited ``true()`` is; fail after *within_s*."""
     try:
         async with patience(within_s):
             while not await true():
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
-        raise AssertionError(f"after {within_s:g} s still not: {what}") from None
+        raise AssertionError(f"after {within_s:g} s still not: {condition}") from None
 
 
 @dataclass
@@ -90,12 +90,12 @@ class Stage:
         settings = self._settings(url, worker or {})
         if issuer_url is not None:
             settings["providers_dir"] = str(_profiles(self.folder / f"profiles-{number}", issuer_url))
-        wanted = {
+        filters = {
             "settings": settings,
             "numbers": QUICK | (numbers or {}),
             "log": str(log),
         }
-        child = Child(self.nursery, wanted | order)
+        child = Child(self.nursery, filters | order)
         self.children.append(child)
         await child.begin()
         return child
@@ -123,11 +123,11 @@ class Stage:
     async def connect(self, child: Child, provider: str, names: list[str]) -> list[str]:
         """Register *names* at the issuer and through *child*; the connections' ids."""
         grants = [self.issuer.register(provider, name, account_id=f"account-{name}") for name in names]
-        told = [
+        token_grants = [
             {"connection": g.connection, "access_token": g.access_token, "refresh_token": g.refresh_token}
             for g in grants
         ]
-        return list((await child.ask("connect", provider=provider, grants=told))["ids"])
+        return list((await child.ask("connect", provider=provider, grants=token_grants))["ids"])
 
     # ---- truth
 
@@ -152,18 +152,18 @@ class Stage:
 
     async def credentials(self) -> dict[str, dict[str, Any]]:
         """Each connection's state, reason and generation, by tenant and provider."""
-        found = await self.rows(
+        rows_found = await self.rows(
             "SELECT c.tenant_id || ' ' || c.provider AS name, cr.state, cr.state_reason AS reason,"
             " cr.generation FROM credential cr JOIN connection c USING (connection_id)"
         )
-        return {row.pop("name"): row for row in found}
+        return {row.pop("name"): row for row in rows_found}
 
     async def generation(self, connection: str) -> int:
         """What stands in the database."""
-        found = await self.rows(
+        rows_found = await self.rows(
             "SELECT generation FROM credential WHERE connection_id = $1", UUID(connection)
         )
-        return int(found[0]["generation"])
+        return int(rows_found[0]["generation"])
 
     async def windows_s(self, journaled: Path) -> list[float]:
         """From each rotation at the issuer to its answer on our disk: what a death costs (P6)."""

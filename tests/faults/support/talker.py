@@ -27,9 +27,9 @@ class _Counted(LineWriter):
 
     last: _Counted | None = None
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
         self.given = 0
-        super().__init__(*given, **named)
+        super().__init__(*args, **named)
         _Counted.last = self
 
     def put(self, line: bytes) -> bool:

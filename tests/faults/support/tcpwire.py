@@ -54,16 +54,16 @@ class TcpWire(FaultProxy):
     def black_hole(self) -> None:
         """Swallow what comes, connection requests too, and say nothing, until `heal`."""
         self.stall()
-        self._all(lambda one: one.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, _DROP_ALL))
+        self._all(lambda sock: sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, _DROP_ALL))
 
     def heal(self) -> None:
-        self._all(lambda one: one.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0))
+        self._all(lambda sock: sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0))
         super().heal()
 
     def _all(self, do: Callable[[Any], object]) -> None:
-        for one in self._sockets:
+        for sock in self._sockets:
             try:
-                do(one)
+                do(sock)
             except OSError:  # it has none, or it is gone
                 continue
 

@@ -91,19 +91,21 @@ class _TtlLock(_Around):
             " RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS epoch"
         )
         while not (
-            taken := await rows(self._database, take, intent.connection_id, intent.attempt_id, intent.lease_s)
+            locked := await rows(
+                self._database, take, intent.connection_id, intent.attempt_id, intent.lease_s
+            )
         ):
             await asyncio.sleep(_PAUSE_S)
         now = await self._inner.read_id(intent.connection_id)
         if now is not None and now.generation == intent.from_generation:
-            return Claim(int(taken[0]["epoch"]), EndpointPermit())
+            return Claim(int(locked[0]["epoch"]), EndpointPermit())
         await self.release(intent.connection_id, intent.attempt_id)
         return None
 
     async def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
         ours = "SELECT now() FROM unsafe_lock WHERE connection_id = $1 AND owner = $2 AND until > now()"
-        held = await rows(self._database, ours, connection_id, attempt_id)
-        return SentMark(held[0]["now"], held[0]["now"]) if held else None
+        held_rows = await rows(self._database, ours, connection_id, attempt_id)
+        return SentMark(held_rows[0]["now"], held_rows[0]["now"]) if held_rows else None
 
     async def settle(self, settlement: Settlement) -> str:
         verdict: str = await self._inner.settle(settlement)
@@ -111,8 +113,8 @@ class _TtlLock(_Around):
         return verdict
 
     async def release(self, connection_id: UUID, attempt_id: UUID) -> bool:
-        gone = "DELETE FROM unsafe_lock WHERE connection_id = $1 AND owner = $2"
-        await run(self._database, gone, connection_id, attempt_id)
+        delete_lock = "DELETE FROM unsafe_lock WHERE connection_id = $1 AND owner = $2"
+        await run(self._database, delete_lock, connection_id, attempt_id)
         return True
 
 
@@ -173,7 +175,7 @@ class _WatchedJournal(_Around):
 
 
 class _UnreadJournal(_Around):
-    async def find(self, *asked: object, **more: object) -> None:
+    async def find(self, *args: object, **more: object) -> None:
         return None
 
 
@@ -223,9 +225,9 @@ class _TimedClaims(_Around):
         super().__init__(inner)
         self._ledger = ledger
 
-    async def claim(self, *given: Any) -> list[Any]:
+    async def claim(self, *args: Any) -> list[Any]:
         began_s = time.monotonic()
-        jobs: list[Any] = await self._inner.claim(*given)
+        jobs: list[Any] = await self._inner.claim(*args)
         self._ledger.write(took_s=time.monotonic() - began_s, jobs=len(jobs))
         return jobs
 
@@ -237,14 +239,14 @@ class _NoProof(_Around):
 
 def _alter(module: Any, name: str, old: str, new: str) -> None:
     """Have *module* run its statement *name* with *old* written as *new*; both must fit."""
-    given = module.statement
+    original = module.statement
 
-    def altered(asked: str) -> Statement:
-        found: Statement = given(asked)
-        if asked != name:
-            return found
-        assert old in found.text, f"{name} does not say {old!r} any more"
-        return replace(found, text=found.text.replace(old, new))
+    def altered(statement_name: str) -> Statement:
+        sql: Statement = original(statement_name)
+        if statement_name != name:
+            return sql
+        assert old in sql.text, f"{name} does not say {old!r} any more"
+        return replace(sql, text=sql.text.replace(old, new))
 
     altered(name)
     module.statement = altered
@@ -314,19 +316,19 @@ class FaultRuntime(Runtime):
             journal = _WatchedJournal(journal, Sink(Path(self.order["journaled"])))
         return replace(deps, store=store, journal=journal)
 
-    def _build_jobs(self, *given: Any) -> None:
+    def _build_jobs(self, *args: Any) -> None:
         if "naive_retry" in self.unsafe:
             self.jobs = _NaiveJobs(self.jobs, self.ids)  # type: ignore[assignment]
         self.jobs = careless(self.jobs, self.unsafe)
         if "claims" in self.order:
             self.jobs = _TimedClaims(self.jobs, Sink(Path(self.order["claims"])))  # type: ignore[assignment]
         self.stores.jobs = self.jobs
-        super()._build_jobs(*given)
+        super()._build_jobs(*args)
 
     def _services(self, roles: Roles, worker: Worker | None) -> list[Service]:
         if "no_proof" in self.unsafe:
             self.processes = _NoProof(self.processes)  # type: ignore[assignment]
         services = super()._services(roles, worker)
-        gone = {name for sign, name in _SERVICES.items() if sign in self.unsafe}
-        kept = [service for service in services if service.name not in gone]
-        return [*kept, cast(Service, self.begun)]
+        left_out = {name for sign, name in _SERVICES.items() if sign in self.unsafe}
+        services_kept = [service for service in services if service.name not in left_out]
+        return [*services_kept, cast(Service, self.begun)]

@@ -68,28 +68,28 @@ class Upstream:
         mine: set[tuple[str, int]] = set()
         with suppress(ConnectionError, asyncio.CancelledError):
             while line := await reader.readline():
-                told = json.loads(line)
-                key = (told["process"], told["lease"])
-                if told["act"] == "begin":
+                order = json.loads(line)
+                key = (order["process"], order["lease"])
+                if order["act"] == "begin":
                     mine.add(key)
-                    self._begin(key, told)
+                    self._begin(key, order)
                 else:
                     mine.discard(key)
                     self._end(key)
-                    writer.write(b"%d\n" % told["lease"])
+                    writer.write(b"%d\n" % order["lease"])
         for key in mine:
             self._end(key)
         writer.close()
 
-    def _begin(self, key: tuple[str, int], told: dict[str, Any]) -> None:
+    def _begin(self, key: tuple[str, int], order: dict[str, Any]) -> None:
         call = Call(
-            told["process"],
-            told["lease"],
+            order["process"],
+            order["lease"],
             self.limit,
-            told["s"],
+            order["s"],
             time.monotonic(),
-            told["local"],
-            told["cost"],
+            order["local"],
+            order["cost"],
         )
         call.excused = call.admitted_s < self._thawed_s.get(call.process, 0.0)
         self.calls.append(call)
@@ -149,7 +149,7 @@ class Upstream:
 @asynccontextmanager
 async def upstream(limit: int = 0) -> AsyncIterator[Upstream]:
     """One on a port of its own."""
-    one = Upstream(limit)
+    upstream = Upstream(limit)
     tasks: set[asyncio.Task[Any]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -157,14 +157,14 @@ async def upstream(limit: int = 0) -> AsyncIterator[Upstream]:
         assert task is not None
         tasks.add(task)
         try:
-            await one.serve(reader, writer)
+            await upstream.serve(reader, writer)
         finally:
             tasks.discard(task)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
-    one.port = server.sockets[0].getsockname()[1]
+    upstream.port = server.sockets[0].getsockname()[1]
     try:
-        yield one
+        yield upstream
     finally:
         server.close()
         for task in list(tasks):

@@ -140,8 +140,8 @@ class OwnValkey:
 
     async def _is_in_step(self) -> bool:
         with suppress(RedisError):
-            told = await self.tell("INFO", "replication")
-            return bool(told.get("master_link_status") == "up")
+            info = await self.tell("INFO", "replication")
+            return bool(info.get("master_link_status") == "up")
         return False
 
 

@@ -66,7 +66,7 @@ class Endless(dict[str, int]):
 class LoudText(str):
     """A text with code of its own."""
 
-    def encode(self, *_given: Any) -> bytes:
+    def encode(self, *_args: Any) -> bytes:
         raise RuntimeError("not to be encoded")
 
     def __str__(self) -> str:

@@ -38,31 +38,31 @@ class Witness:
 
 def table(witness: Witness, lines: Sequence[Line]) -> Iterator[str]:
     """One line an experiment: id, what, n, verdict, figures or why there are none."""
-    for each in CATALOGUE:
-        ours = [line for line in lines if base(line["id"]) == each.id]
+    for experiment in CATALOGUE:
+        ours = [line for line in lines if base(line["id"]) == experiment.id]
         n = sum(line.get("n") or 0 for line in ours if "ablation" not in line)
-        told = f"{_verdict(each, witness, ours)}  {_figures(ours)}".rstrip()
-        yield f"{each.id}  {each.what:<26} {n or '-':>9}  {told}"
+        summary_line = f"{_verdict(experiment, witness, ours)}  {_figures(ours)}".rstrip()
+        yield f"{experiment.id}  {experiment.what:<26} {n or '-':>9}  {summary_line}"
 
 
-def _verdict(each: Experiment, witness: Witness, ours: Sequence[Line]) -> str:
-    if not each.files:
-        return f"not run: {each.absent}"
-    ran = witness.of(each.files)
+def _verdict(experiment: Experiment, witness: Witness, ours: Sequence[Line]) -> str:
+    if not experiment.files:
+        return f"not run: {experiment.absent}"
+    ran = witness.of(experiment.files)
     how = Counter(ran.values())
     bad = [f"{line['test']}: {'; '.join(line['broken'])}" for line in ours if line["verdict"] not in GOOD]
     failed = [test.rpartition("::")[2] for test, outcome in ran.items() if outcome == "failed"]
     if failed or bad:
         return f"{BROKEN}: {' | '.join(bad or failed)}"
     if not ran:
-        return f"not run this time; kept: {_kept(ours)}"
+        return f"not run this time; kept: {_kept_verdict(ours)}"
     reasons = "; ".join(sorted({witness.skipped[test] for test in ran if test in witness.skipped}))
     if not how["passed"]:
-        return f"not run: {reasons}; kept: {_kept(ours)}"
+        return f"not run: {reasons}; kept: {_kept_verdict(ours)}"
     return "holds" + (f" ({how['skipped']} of {how.total()} tests not run: {reasons})" if reasons else "")
 
 
-def _kept(ours: Sequence[Line]) -> str:
+def _kept_verdict(ours: Sequence[Line]) -> str:
     if not ours:
         return "nothing"
     commits = sorted({line["commit"] for line in ours})
@@ -73,8 +73,8 @@ def _figures(ours: Sequence[Line]) -> str:
     return ", ".join(worst([line for line in ours if "ablation" not in line]))
 
 
-def summary(told: Sequence[str]) -> str:
+def summary(lines: Sequence[str]) -> str:
     """The last line: how many of each."""
-    broken = sum(f"  {BROKEN}" in line for line in told)
-    held = sum("  holds" in line for line in told)
-    return f"{held} held, {broken} broken, {len(told) - held - broken} not run"
+    broken = sum(f"  {BROKEN}" in line for line in lines)
+    holds_count = sum("  holds" in line for line in lines)
+    return f"{holds_count} held, {broken} broken, {len(lines) - holds_count - broken} not run"

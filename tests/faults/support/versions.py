@@ -29,11 +29,11 @@ def newer_migrations() -> tuple[Migration, ...]:
     """Those of the next version."""
     ours = shipped_migrations()
     texts = ("completed_by", PRE), ("completed_by_check", POST)
-    made = []
+    versions_made = []
     for number, (name, text) in enumerate(texts, len(ours)):
         title = f"{number:04}_{name}"
-        made.append(read_migration(f"{title}.sql", text.format(title=title)))
-    return (*ours, *made)
+        versions_made.append(read_migration(f"{title}.sql", text.format(title=title)))
+    return (*ours, *versions_made)
 
 
 def be_newer() -> None:

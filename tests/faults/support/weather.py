@@ -166,12 +166,12 @@ CUTS_REDIS = ("redis_emptied", "redis_killed", "redis_stalls")
 
 def excuses_of(runs: Runs, faults: Iterable[Fault]) -> Iterator[Fault | None]:
     """Of each run beyond a job's first the first fault that excuses it; None: nothing does."""
-    known = list(faults)
-    before: dict[str, Run] = {}
+    faults_known = list(faults)
+    previous_runs: dict[str, Run] = {}
     for run in runs.by_lease.values():
-        if earlier := before.get(run.job_id):
-            yield next((fault for fault in known if fault.excuses(earlier, run)), None)
-        before[run.job_id] = run
+        if earlier := previous_runs.get(run.job_id):
+            yield next((fault for fault in faults_known if fault.excuses(earlier, run)), None)
+        previous_runs[run.job_id] = run
 
 
 def most_over_rate(
@@ -181,14 +181,18 @@ def most_over_rate(
 
     *excused*: from when to when how many requests above that may come; each excuses so many, then no more.
     """
-    left = [list(one) for one in excused]
+    allowances = [list(allowance) for allowance in excused]
     level = over = 0.0
     last_s = float("-inf")
     for at_s in sorted(arrived_s):
         level, last_s = max(0.0, level - per_s * (at_s - last_s)) + 1.0, at_s
-        open_now = (one for one in left if one[0] <= at_s <= one[1] and one[2] >= 1.0)
-        if level > burst and (one := next(open_now, None)):
-            one[2] -= 1.0
+        open_now = (
+            allowance
+            for allowance in allowances
+            if allowance[0] <= at_s <= allowance[1] and allowance[2] >= 1.0
+        )
+        if level > burst and (open_allowance := next(open_now, None)):
+            open_allowance[2] -= 1.0
             level -= 1.0
         over = max(over, level - burst)
     return over
@@ -207,7 +211,7 @@ def over_excused(served: list[tuple[float, int]], limit: int, excused: list[tupl
 def served_times(api: StripeApi, account: str) -> list[tuple[float, int]]:
     """When each request of *account* began and ended to be served."""
     ended: list[tuple[float, int]] = []
-    for one in api.ledger.of(account):
-        begun_s: Any = one.begun_mono
-        ended += [(begun_s, 1), (one.ended_mono if one.ended_mono is not None else float("inf"), -1)]
+    for arrival in api.ledger.of(account):
+        begun_s: Any = arrival.begun_mono
+        ended += [(begun_s, 1), (arrival.ended_mono if arrival.ended_mono is not None else float("inf"), -1)]
     return ended

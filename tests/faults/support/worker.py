@@ -91,15 +91,15 @@ class _Worker:
         self.runtime.bus.subscribe(self._hear)
         roles = Roles(worker=bool(self._sink), scheduler=self._order.get("scheduler", False))
         working = asyncio.create_task(self.runtime.run(roles))
-        begun = asyncio.create_task(self.runtime.begun.event.wait())
-        await asyncio.wait((working, begun), return_when=asyncio.FIRST_COMPLETED)
+        started = asyncio.create_task(self.runtime.begun.event.wait())
+        await asyncio.wait((working, started), return_when=asyncio.FIRST_COMPLETED)
         self._reply({"number": 0, "session_id": str(self.runtime._session_id())})
         working.add_done_callback(must_not_fail)
         while line := await reader.readline():
-            asked = json.loads(line)
-            if asked["what"] == "stop":
+            order = json.loads(line)
+            if order["what"] == "stop":
                 break
-            task = asyncio.create_task(self._carry_out(asked))
+            task = asyncio.create_task(self._carry_out(order))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
@@ -107,7 +107,7 @@ class _Worker:
         self.runtime.stop()
         await working
         await self.runtime.close()
-        self._reply({"number": asked["number"]})
+        self._reply({"number": order["number"]})
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, SupersededWriteRefused):
@@ -115,10 +115,10 @@ class _Worker:
         elif isinstance(event, LoopStalled):
             self._stalls_s.append(event.stall_s)
 
-    async def _carry_out(self, asked: dict[str, Any]) -> None:
+    async def _carry_out(self, order: dict[str, Any]) -> None:
         try:
-            do: Callable[..., Awaitable[dict[str, Any]]] = getattr(self, f"do_{asked['what']}")
-            answer = await do(**asked["how"])
+            do: Callable[..., Awaitable[dict[str, Any]]] = getattr(self, f"do_{order['what']}")
+            answer = await do(**order["how"])
         except FairleadError as error:
             answer = {
                 "error": type(error).__name__,
@@ -127,7 +127,7 @@ class _Worker:
             }
         except Exception as error:
             answer = {"error": type(error).__name__, "said": repr(error)}
-        self._reply({"number": asked["number"], **answer})
+        self._reply({"number": order["number"], **answer})
 
     def _reply(self, answer: dict[str, Any]) -> None:
         self._writer.write(json.dumps(answer).encode() + b"\n")
@@ -140,13 +140,13 @@ class _Worker:
         return {"ids": [str(view.connection_id) for view in views]}
 
     async def _connect(self, provider: str, grant: dict[str, Any]) -> Any:
-        given = Grant(
+        new_grant = Grant(
             access_token=Secret(grant["access_token"]),
             refresh_token=Secret(grant["refresh_token"]),
             expires_in_s=3600.0,
         )
         key = ConnectionKey(grant["connection"], provider)
-        return await self.runtime.tokens.connections.upsert(key, given, actor="test")
+        return await self.runtime.tokens.connections.upsert(key, new_grant, actor="test")
 
     async def do_refresh(
         self, connection: str, newer_than: int, wait_s: float | None = None, after_s: float = 0.0
@@ -186,7 +186,7 @@ class _Worker:
         stored = await self.runtime.jobs.enqueue(
             [NewJob(job_id=self.runtime.ids.uuid7(), **job) for job in jobs]
         )
-        return {"ids": [str(one.job_id) for one in stored], "wall_s": time.time()}
+        return {"ids": [str(enqueued.job_id) for enqueued in stored], "wall_s": time.time()}
 
     async def do_arm(self, plan: str) -> dict[str, Any]:
         """Arm fault points anew."""

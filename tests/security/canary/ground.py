@@ -105,16 +105,16 @@ class Ground:
         path.chmod(0o600)
         return path
 
-    def add(self, place: str, said: str | bytes) -> None:
+    def add(self, name: str, output: str | bytes) -> None:
         """Something more came out of *place*."""
-        raw = said.encode("utf-8", "surrogateescape") if isinstance(said, str) else said
-        self.said[place] = self.said.get(place, b"") + raw + b"\n"
+        raw = output.encode("utf-8", "surrogateescape") if isinstance(output, str) else output
+        self.said[name] = self.said.get(name, b"") + raw + b"\n"
 
     async def start(
-        self, place: str, *arguments: str, env: Mapping[str, str] | None = None
+        self, table_name: str, *arguments: str, env: Mapping[str, str] | None = None
     ) -> asyncio.subprocess.Process:
         """Start Python with *arguments* in the folder, its developer mode on; output goes to files."""
-        streams = [(self.folder / f"{place}.{name}").open("ab") for name in ("out", "err")]
+        streams = [(self.folder / f"{table_name}.{name}").open("ab") for name in ("out", "err")]
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-X", "dev", "-W", "default", *arguments),
@@ -140,68 +140,68 @@ async def ground(folder: Path, canaries: Canaries) -> AsyncIterator[Ground]:
             endpoints = await asyncio.to_thread(servers.start)
             inputs = folder / "inputs"
             inputs.mkdir(mode=0o700)
-            made = Ground(folder, inputs, endpoints, root, canaries, tattler, issuer)
-            await _with_passwords(made)
-            _with_settings(made)
+            new_ground = Ground(folder, inputs, endpoints, root, canaries, tattler, issuer)
+            await _with_passwords(new_ground)
+            _with_settings(new_ground)
             try:
-                yield made
+                yield new_ground
             finally:
-                for process in made.processes:
+                for process in new_ground.processes:
                     if process.returncode is None:
                         process.kill()
                         await process.wait()
                 await asyncio.to_thread(servers.stop)
 
 
-async def _with_passwords(made: Ground) -> None:
+async def _with_passwords(ground: Ground) -> None:
     """Both servers are reached with a password, as they are in production."""
-    user, password = "shop", made.canaries.word("password of PostgreSQL")
-    connection = await asyncpg.connect(made.endpoints.database_url)
+    user, password = "shop", ground.canaries.word("password of PostgreSQL")
+    connection = await asyncpg.connect(ground.endpoints.database_url)
     try:
         await connection.execute("SET log_statement = 'none'")  # what follows is ours, and tells the password
         await connection.execute(f"CREATE ROLE {user} LOGIN SUPERUSER PASSWORD '{password}'")
     finally:
         await connection.close()
-    parts = urlsplit(made.endpoints.database_url)
+    parts = urlsplit(ground.endpoints.database_url)
     host = parts.netloc.rpartition("@")[2]
-    made.environ["DATABASE_URL"] = parts._replace(netloc=f"{user}:{password}@{host}").geturl()
-    password = made.canaries.word("password of Redis")
-    async with Redis.from_url(made.endpoints.redis_url) as client:
+    ground.environ["DATABASE_URL"] = parts._replace(netloc=f"{user}:{password}@{host}").geturl()
+    password = ground.canaries.word("password of Redis")
+    async with Redis.from_url(ground.endpoints.redis_url) as client:
         await client.execute_command("ACL", "SETUSER", user, "on", f">{password}", "~*", "&*", "+@all")
-    made.environ["REDIS_URL"] = made.endpoints.redis_url.replace("unix://", f"unix://{user}:{password}@")
+    ground.environ["REDIS_URL"] = ground.endpoints.redis_url.replace("unix://", f"unix://{user}:{password}@")
 
 
-def _with_settings(made: Ground) -> None:
-    canaries, environ = made.canaries, made.environ
+def _with_settings(ground: Ground) -> None:
+    canaries, environ = ground.canaries, ground.environ
     key = base64.b64encode(secrets.token_bytes(32)).decode()
-    made.secret_file("master_key", f"k1:{canaries.keep('master key', key)}\n")
-    made.secret_file("client_secret_of_hubspot", canaries.word("client secret in a file"))
+    ground.secret_file("master_key", f"k1:{canaries.keep('master key', key)}\n")
+    ground.secret_file("client_secret_of_hubspot", canaries.word("client secret in a file"))
     text = SETTINGS.format(
         prefix=PREFIX,
         client_secret=canaries.random("client secret in the settings"),
-        issuer=made.issuer.url,
-        tattler=made.tattler.url,
-        inputs=made.inputs,
+        issuer=ground.issuer.url,
+        tattler=ground.tattler.url,
+        inputs=ground.inputs,
     )
-    settings = made.secret_file("fairlead.toml", text)
+    settings = ground.secret_file("fairlead.toml", text)
     hook = canaries.random("address of the webhook")
     environ |= {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-        "PYTHONPATH": f"{ROOT}:{made.folder}",
+        "PYTHONPATH": f"{ROOT}:{ground.folder}",
         "PYTHONUTF8": "1",
         "FAIRLEAD_CONFIG": str(settings),
-        "FAIRLEAD_MASTER_KEY_FILE": str(made.inputs / "master_key"),
-        "FAIRLEAD_NOTIFICATIONS__WEBHOOK_URL": f"{made.tattler.url}/hook/{hook}",
+        "FAIRLEAD_MASTER_KEY_FILE": str(ground.inputs / "master_key"),
+        "FAIRLEAD_NOTIFICATIONS__WEBHOOK_URL": f"{ground.tattler.url}/hook/{hook}",
         "FAIRLEAD_NOTIFICATIONS__WEBHOOK_SECRET_FILE": str(
-            made.secret_file("webhook_secret", canaries.random("webhook secret"))
+            ground.secret_file("webhook_secret", canaries.random("webhook secret"))
         ),
-        "CANARIES": str(made.inputs / "canaries.json"),
+        "CANARIES": str(ground.inputs / "canaries.json"),
     }
-    (made.folder / "shop.py").write_text((HERE / "shop.py").read_text("utf-8"))
-    for place in HANDLERS_HOLD:
-        canaries.word(place) if place.startswith("password") else canaries.random(place)
-    held = {place: canaries.by_place[place] for place in HANDLERS_HOLD}
-    made.secret_file("canaries.json", json.dumps(held))
+    (ground.folder / "shop.py").write_text((HERE / "shop.py").read_text("utf-8"))
+    for handler_name in HANDLERS_HOLD:
+        canaries.word(handler_name) if handler_name.startswith("password") else canaries.random(handler_name)
+    handler_secrets = {handler_name: canaries.by_place[handler_name] for handler_name in HANDLERS_HOLD}
+    ground.secret_file("canaries.json", json.dumps(handler_secrets))
 
 
 HANDLERS_HOLD = (

@@ -89,7 +89,7 @@ SHOWN = (
 async def live(ground: Ground, shell: Shell, last: Last) -> None:
     """All that works, and *last*; what came out is in the places of *ground*."""
     shell.environ = dict(ground.environ) | {"PYTHONASYNCIODEBUG": "1"}
-    async with places.overheard(ground.endpoints.redis_url.removeprefix("unix://")) as heard:
+    async with places.overheard(ground.endpoints.redis_url.removeprefix("unix://")) as overheard:
         await say(ground, shell, "migrate")
         await connect(ground, shell)
         await work(ground)
@@ -97,7 +97,7 @@ async def live(ground: Ground, shell: Shell, last: Last) -> None:
         await rotate(ground, shell)
         await crash(ground)
         await last(ground, shell)
-    ground.add("commands that Redis was sent", bytes(heard))
+    ground.add("commands that Redis was sent", bytes(overheard))
 
 
 async def live_without_filter(ground: Ground, shell: Shell) -> None:
@@ -114,28 +114,28 @@ async def say(
     *arguments: str,
     stdin: str = "",
     env: Mapping[str, str] | None = None,
-    manners: Sequence[str] = ("--json", "--verbose"),
+    options: Sequence[str] = ("--json", "--verbose"),
 ) -> str:
     """Run one command, for programs and for talkative people; what it told the first."""
-    told = ""
-    for manner in manners:
-        done = await shell.start(*arguments, manner, env=env).end(stdin)
+    output = ""
+    for option in options:
+        done = await shell.start(*arguments, option, env=env).end(stdin)
         if "this should not happen" in done.err:
             ground.unforeseen.append(f"{arguments} {sorted(env or ())}: {done.err[-300:]}")
         ground.add(f"command {' '.join(arguments[:2])}", f"{done.out}\n{done.err}")
-        told = told or done.out
-    return told
+        output = output or done.out
+    return output
 
 
 async def together(commands: Iterable[Coroutine[Any, Any, str]]) -> None:
     """Run *commands*, a few at a time."""
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def one(command: Coroutine[Any, Any, str]) -> None:
+    async def run_one(command: Coroutine[Any, Any, str]) -> None:
         async with room:
             await command
 
-    await asyncio.gather(*map(one, commands))
+    await asyncio.gather(*map(run_one, commands))
 
 
 # ---- accounts ------------------------------------------------------------------------------------
@@ -147,10 +147,10 @@ async def connect(ground: Ground, shell: Shell) -> None:
     for tenant in ("acme", "dying", "stuttering"):
         refresh_token = canaries.shapeless(f"refresh token of {tenant}")
         access_token = canaries.shapeless(f"access token of {tenant}")
-        given = {"refresh_token": refresh_token, "access_token": access_token}
+        tokens = {"refresh_token": refresh_token, "access_token": access_token}
         moods[refresh_token] = list(MOODS.get(tenant, ()))
         account = ("--tenant", tenant, "--provider", "hubspot", "--expires-in", LIFE_S.get(tenant, "3600"))
-        await say(ground, shell, "connections", "add", *account, stdin=json.dumps(given))
+        await say(ground, shell, "connections", "add", *account, stdin=json.dumps(tokens))
     key = canaries.of("sk_live_", "API key")
     account = ("--tenant", "acme", "--provider", "stripe")
     await say(ground, shell, "connections", "add", *account, stdin=key)
@@ -191,9 +191,11 @@ async def _consent(ground: Ground, shell: Shell) -> None:
 # ---- work ----------------------------------------------------------------------------------------
 
 
-async def work(ground: Ground, *manner: str) -> None:
+async def work(ground: Ground, *options: str) -> None:
     """A worker and a program of the user's do what there is to do."""
-    worker = await ground.start("worker", *PRODUCT, *manner, "run", "--app", "shop:fl", "--verbose", "--json")
+    worker = await ground.start(
+        "worker", *PRODUCT, *options, "run", "--app", "shop:fl", "--verbose", "--json"
+    )
     program = await ground.start("program", "-m", "tests.security.canary.program")
     async with patience(WITHIN_S):
         ground.add("command lines", places.command_lines())
@@ -285,9 +287,9 @@ async def wrong_starts(ground: Ground, shell: Shell) -> None:
         for value in values:
             unset = {"FAIRLEAD_MASTER_KEY_FILE": ""} if name == "FAIRLEAD_MASTER_KEY" else {}
             env = {name: value, **unset}
-            starts.append(say(ground, shell, "doctor", env=env, manners=("--verbose",)))
+            starts.append(say(ground, shell, "doctor", env=env, options=("--verbose",)))
             if name not in RUNS_ANYWAY:
-                starts.append(say(ground, shell, "run", env=env, manners=("--json",)))
+                starts.append(say(ground, shell, "run", env=env, options=("--json",)))
     await together(starts)
     await _wrong_files(ground, shell)
 

@@ -23,13 +23,13 @@ async def database(url: str) -> dict[str, bytes]:
     """Every row of every table, as COPY writes them, and what the server knows of its sessions."""
     connection = await asyncpg.connect(url)
     try:
-        found = {}
+        texts = {}
         for (table,) in await connection.fetch(TABLES):
             rows = io.BytesIO()
             await connection.copy_from_query(f"SELECT * FROM {table}", output=rows)
-            found[f"table {table}"] = rows.getvalue()
+            texts[f"table {table}"] = rows.getvalue()
         sessions = await connection.fetch("SELECT * FROM pg_stat_activity")
-        return found | {"sessions of PostgreSQL": repr([dict(row) for row in sessions]).encode()}
+        return texts | {"sessions of PostgreSQL": repr([dict(row) for row in sessions]).encode()}
     finally:
         await connection.close()
 
@@ -64,15 +64,15 @@ async def overheard(socket: str) -> AsyncIterator[bytearray]:
     reader, writer = await asyncio.open_unix_connection(socket)
     writer.write(b"MONITOR\r\n")
     assert await reader.readline() == b"+OK\r\n"
-    heard = bytearray()
+    received = bytearray()
 
     async def listen() -> None:
         while data := await reader.read(1 << 16):
-            heard.extend(data)
+            received.extend(data)
 
     listening = asyncio.create_task(listen())
     try:
-        yield heard
+        yield received
     finally:
         await asyncio.sleep(LOOK_S)
         listening.cancel()
@@ -81,13 +81,13 @@ async def overheard(socket: str) -> AsyncIterator[bytearray]:
 
 def files(folder: Path, *, but: tuple[str, ...] = ()) -> dict[str, bytes]:
     """Every file below *folder* whose path holds none of *but*; the name of each is searched, too."""
-    found = {}
+    texts = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not any(part in name for part in but):
             with suppress(FileNotFoundError):
-                found[f"file {name}"] = name.encode() + b"\n" + path.read_bytes()
-    return found
+                texts[f"file {name}"] = name.encode() + b"\n" + path.read_bytes()
+    return texts
 
 
 def command_lines() -> bytes:

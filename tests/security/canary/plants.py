@@ -13,7 +13,7 @@ from tests.support.issuer import fetch
 
 WORD = "plantedtobefound"
 SLEEPS = "import time; time.sleep(60)"
-PLACES = (
+PLACE_KINDS = (
     "command connections show",
     "command lines",
     "commands that Redis was sent",
@@ -44,10 +44,10 @@ async def plant(ground: Ground, shell: Shell) -> None:
     await sleeper.wait()
 
 
-def not_found(said: dict[str, bytes]) -> list[str]:
+def not_found(outputs: dict[str, bytes]) -> list[str]:
     """The kinds of place in which WORD is not, though it was left there."""
     return [
         kind
-        for kind in PLACES
-        if not any(WORD.encode() in text for place, text in said.items() if place.startswith(kind))
+        for kind in PLACE_KINDS
+        if not any(WORD.encode() in text for name, text in outputs.items() if name.startswith(kind))
     ]

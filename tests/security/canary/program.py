@@ -46,7 +46,7 @@ async def one_call(provider: str, mood: str) -> None:
             response = await api.get(f"/{mood}", params=params, deadline_s=2)
             shown(response)
     except Exception as error:
-        seen(error)
+        record(error)
 
 
 async def wrong_calls() -> None:
@@ -64,12 +64,12 @@ async def wrong_calls() -> None:
             async with fl.client(TENANT, "stripe") as api:
                 await api.get(path, **options)
         except Exception as error:
-            seen(error)
+            record(error)
     for fields in ({"api_key": SECRETS["wrong upsert"], "settings": {"nonsense": SECRETS["wrong upsert"]}},):
         try:
             await fl.connections.upsert(TENANT, "shopify", **fields)
         except Exception as error:
-            seen(error)
+            record(error)
 
 
 async def tokens() -> None:
@@ -81,7 +81,7 @@ async def tokens() -> None:
             await fl.refresh(tenant, "hubspot")
             shown(await fl.connections.get(tenant, "hubspot"))
         except Exception as error:
-            seen(error)
+            record(error)
 
 
 def shown(*values: object) -> None:
@@ -90,12 +90,12 @@ def shown(*values: object) -> None:
         print("shown", str(value), repr(value), f"{value}")
 
 
-def seen(error: BaseException) -> None:
+def record(error: BaseException) -> None:
     """As an error tracker sees it, but for values of variables."""
     print("error", str(error), repr(error), error.args, "".join(traceback.format_exception(error)))
     cause = error.__cause__
     if cause is not None:
-        seen(cause)
+        record(cause)
 
 
 if __name__ == "__main__":

@@ -42,37 +42,37 @@ async def lists(ctx: JobContext) -> int:
     async with fl.client(ctx.tenant, "stripe") as api:
         pages = {"kind": "link", "items": "results", "next": "next"}
         listing = api.paginate("/leads", pages=pages, pagination="requeue_job")
-        seen = 0
+        request_count = 0
         async for _ in listing.pages():
-            seen += 1
-            if seen == 3:
+            request_count += 1
+            if request_count == 3:
                 raise ValueError("enough pages")
-        return seen
+        return request_count
 
 
 @fl.job("raises", retry=0)
 async def raises(ctx: JobContext, how: str) -> None:
     """Fails with secrets in the error, in its cause, in its notes, in its group, and in local variables."""
-    held = SECRETS["local variable of a handler"]
-    said = SECRETS["error of a handler"]
+    secret = SECRETS["local variable of a handler"]
+    message = SECRETS["error of a handler"]
     token = await fl.token(ctx.tenant, "hubspot")
     access_token = token.access_token.reveal()
     if how == "chain":
         try:
-            raise KeyError(said)
+            raise KeyError(message)
         except KeyError as error:
-            raise RuntimeError(f"answer: {{'access_token': '{access_token}'}} ({len(held)})") from error
+            raise RuntimeError(f"answer: {{'access_token': '{access_token}'}} ({len(secret)})") from error
     if how == "group":
         raise ExceptionGroup(
-            "several", [OSError(f"password={SECRETS['password in an error']}"), ValueError(said)]
+            "several", [OSError(f"password={SECRETS['password in an error']}"), ValueError(message)]
         )
     if how == "note":
         problem = ValueError(f"Authorization: Bearer {access_token}")
-        problem.add_note(said)
+        problem.add_note(message)
         raise problem
     if how == "url":
-        raise ConnectionError(f"https://me:{SECRETS['password in an error']}@vendor.example/x?code={said}")
-    raise SystemExit(f"the key was {said}")
+        raise ConnectionError(f"https://me:{SECRETS['password in an error']}@vendor.example/x?code={message}")
+    raise SystemExit(f"the key was {message}")
 
 
 @fl.job("noisy", retry=0)
@@ -110,12 +110,12 @@ def _slow(token: str) -> None:
 @fl.job("dies", retry=0)
 async def dies(ctx: JobContext) -> None:
     """Ends the process as a bug in C does: with a traceback on stderr, and nothing else."""
-    held = SECRETS["local variable of a handler"]
-    assert held
+    secret = SECRETS["local variable of a handler"]
+    assert secret
     os.abort()
 
 
 @fl.on("needs_reauth")
-async def told(event: dict[str, object]) -> None:
+async def on_event(event: dict[str, object]) -> None:
     """A subscriber that fails with a secret."""
     raise RuntimeError(SECRETS["error of a subscriber"])

@@ -60,26 +60,29 @@ class Tattler:
     # ---- token endpoint --------------------------------------------------------------------------
 
     async def _token(self, request: web.Request) -> web.Response:
-        told = dict((await request.post()).items())
-        form = {name: str(value) for name, value in told.items()}
+        form_fields = dict((await request.post()).items())
+        form = {name: str(value) for name, value in form_fields.items()}
         if "code_verifier" in form:
             self.canaries.keep("PKCE verifier", form["code_verifier"])
         moods = self.moods[form.get("refresh_token", form.get("client_assertion", "")[:20])]
         mood = moods.pop(0) if moods else "ok"
         self.calls.append(f"token {mood}")
-        said, echo = urlencode(form), json.dumps(form)
-        loud = {"Set-Cookie": f"session={self.canaries.random('cookie of a token answer')}", "X-Debug": said}
+        encoded, echo = urlencode(form), json.dumps(form)
+        loud = {
+            "Set-Cookie": f"session={self.canaries.random('cookie of a token answer')}",
+            "X-Debug": encoded,
+        }
         if mood == "fail":
-            return web.Response(status=500, text=f"<h1>{said}</h1><pre>{echo}</pre>", headers=loud)
+            return web.Response(status=500, text=f"<h1>{encoded}</h1><pre>{echo}</pre>", headers=loud)
         if mood == "garbage":
             return web.Response(
-                text=f"not JSON: {echo} {said}", content_type="application/json", headers=loud
+                text=f"not JSON: {echo} {encoded}", content_type="application/json", headers=loud
             )
         if mood == "refuse":
             refusal = {
                 "error": "invalid_grant",
-                "error_description": f"{form.get('refresh_token')} is dead ({said})",
-                "error_uri": f"https://vendor.example/why?{said}",
+                "error_description": f"{form.get('refresh_token')} is dead ({encoded})",
+                "error_uri": f"https://vendor.example/why?{encoded}",
                 "debug": form,
             }
             return web.json_response(refusal, status=400, headers=loud)
