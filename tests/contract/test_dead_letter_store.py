@@ -296,7 +296,9 @@ async def test_dead_letters_are_searched_and_counted(stores: Stores) -> None:
     session_id = await a_session(stores)
     letter_id = await an_entry(stores, session_id)
     await an_entry(stores, session_id, tenant_id="other", queue="default")
-    await stores.dead_letters.resolve(letter_id, status="abandoned", resolution="abandoned", by="x", reason="y")
+    await stores.dead_letters.resolve(
+        letter_id, status="abandoned", resolution="abandoned", by="x", reason="y"
+    )
     everything = {"status": None, "category": None, "tenant_id": None, "kind": None, "limit": 9}
     search = stores.dead_letters.search
     assert len(await search(**everything)) == 2  # type: ignore[arg-type]
