@@ -206,7 +206,14 @@ def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there()
     values = values_of(stated)
     assert not answered_by_another(stated, values, "https://login.example.com/realms/one")
     host = "https://login.example.com"
-    for issuer_url in (None, "", host, f"{host}/realms/two", f"{host}/realms/one/", f"{host.upper()}/realms/one"):
+    for issuer_url in (
+        None,
+        "",
+        host,
+        f"{host}/realms/two",
+        f"{host}/realms/one/",
+        f"{host.upper()}/realms/one",
+    ):
         assert answered_by_another(stated, values, issuer_url)
     assert "issuer" not in stated.call_targets  # no credential is sent there
 
