@@ -19,7 +19,7 @@ from fairlead.app.sync import AT_EXIT_S
 from fairlead.assembly.runtime import SESSION_WITHIN_S
 from fairlead.assembly.settings import HttpTable, RetentionTable, WorkerTable
 from fairlead.engine.base.timing import LEAVE_S
-from fairlead.engine.calls.pages import MOST_PAGES
+from fairlead.engine.calls.pages import MAX_PAGES
 from fairlead.engine.calls.request import MAX_BODY_BYTES
 from fairlead.engine.jobs.stored_results import MAX_RESULT_BYTES
 from fairlead.engine.tokens.consent import DEADLINE_S as CODE_S
@@ -143,7 +143,7 @@ BOUNDS = (
         "unit/policy/test_token_parse.py::test_unreadable_answers_are_refused_without_raising",
     ),
     Bound(
-        "pages of a list", "list", f"{MOST_PAGES:,}", "`invalid_input`",
+        "pages of a list", "list", f"{MAX_PAGES:,}", "`invalid_input`",
         "unit/engine/test_pages.py::test_a_circle_is_told",
     ),
     Bound(

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.jobs.dead_letter import replay_of
+from fairlead.engine.jobs.dead_letter import replay_job
 from fairlead.engine.ports import (
     Cancelled,
     Completed,
@@ -127,7 +127,7 @@ async def test_a_replay_begins_where_the_last_run_came_to(stores: Stores) -> Non
 
     async def replay() -> Job:
         entry = await shown(stores, entry_id)
-        assert await stores.dead_letters.redrive(entry_id, replay_of(entry, IDS))
+        assert await stores.dead_letters.redrive(entry_id, replay_job(entry, IDS))
         (claimed_job,) = await stores.jobs.claim(ANY, 9, session_id)
         return claimed_job
 
@@ -200,7 +200,7 @@ async def test_work_that_is_open_already_needs_no_replay(stores: Stores) -> None
 async def test_the_same_work_that_dies_twice_is_one_entry(stores: Stores) -> None:
     session_id = await a_session(stores)
     first = await an_entry(stores, session_id, unique_key="refresh:1", args={"since": 1})
-    assert await stores.dead_letters.redrive(first, replay_of(await shown(stores, first), IDS))
+    assert await stores.dead_letters.redrive(first, replay_job(await shown(stores, first), IDS))
     (replay,) = await stores.jobs.claim(ANY, 9, session_id)
     assert await stores.jobs.acknowledge([discarded(replay)])
     await stores.dead_letters.postpone(first, None, reauth_started=True, notified=True)
@@ -219,7 +219,7 @@ async def test_the_same_work_that_dies_twice_is_one_entry(stores: Stores) -> Non
 
     closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "reason": "old"}
     assert await stores.dead_letters.resolve(first, **closing, last_at=letter.last_at) is None
-    assert not await stores.dead_letters.redrive(first, replay_of(letter, IDS), last_at=letter.last_at)
+    assert not await stores.dead_letters.redrive(first, replay_job(letter, IDS), last_at=letter.last_at)
     await stores.dead_letters.postpone(first, None, last_at=letter.last_at)
     await stores.pass_time(6)
     assert [due.dead_letter_id for due in await stores.dead_letters.due(9)] == [first], "as it was seen"

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead.engine.jobs.dead_letter import replay_of
+from fairlead.engine.jobs.dead_letter import replay_job
 from fairlead.engine.ports import Completed, DeadLetterFilter, Job, Rescheduled, Schedule
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import IDS, NOBODY, new_job
@@ -75,7 +75,7 @@ async def test_a_replay_that_waits_for_its_turn_runs_for_the_run(stores: Stores)
     await stores.jobs.acknowledge([dead])
     entry = await stores.dead_letters.get(dead.dead_letter_id)
     assert entry is not None
-    replay = replay_of(entry, IDS, delay_s=5 * 3600.0)
+    replay = replay_job(entry, IDS, delay_s=5 * 3600.0)
     assert await stores.dead_letters.redrive(dead.dead_letter_id, replay)
 
     async def run_at(after_s: float) -> list[Job]:
@@ -282,7 +282,7 @@ async def test_a_job_that_expired_covers_no_run_and_keeps_no_replay_out(stores: 
     assert await stores.schedule_store.record_run("scan", state.last_run_at, run_at, 0, session_id, follower)
     assert await stores.jobs.get(follower.job_id) is not None
     (entry,) = await stores.dead_letters.find(DeadLetterFilter(kind="work"), limit=9)
-    assert await stores.dead_letters.redrive(entry.dead_letter_id, replay_of(entry, IDS))
+    assert await stores.dead_letters.redrive(entry.dead_letter_id, replay_job(entry, IDS))
 
 
 async def test_a_job_that_covers_a_run_is_not_later_than_the_tick(stores: Stores) -> None:

@@ -6,7 +6,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
-from fairlead.engine.jobs.schedules import STOPPED_BY
+from fairlead.engine.jobs.schedules import PAUSED_BY
 from fairlead.engine.ports import ClaimFilter, Completed, FailureRecord, Job, NewJob, Rescheduled, Schedule
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
@@ -134,7 +134,7 @@ async def test_kind_that_no_process_knows_is_named_by_explain_status_and_doctor(
     schedule_store = PostgresScheduleStore(database)
     await schedule_store.sync_schedules([Schedule("gone", "@every 1d", "sync", "acme")])
     await schedule_store.pause(
-        "gone", STOPPED_BY, "no_handler: no worker takes kind 'sync' from queue 'default'"
+        "gone", PAUSED_BY, "no_handler: no worker takes kind 'sync' from queue 'default'"
     )
     status = await shell("status", "--json")
     assert (status.code, status.record["unhandled"]) == (

@@ -23,7 +23,7 @@ import pytest
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.statements import statement
-from fairlead.engine.jobs.heartbeat import BEATS_PER_LEASE
+from fairlead.engine.jobs.heartbeat import RENEWALS_PER_LEASE
 from fairlead.errors import DependencyUnavailableError
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 
 MOST, CLIENTS = 20, 30
 PROCESSES, SLOTS, LEASE_S = 2, 4, 5.0
-CUT_OFF_S = LEASE_S * (1 - 1 / BEATS_PER_LEASE)  # its last sign of life may be so old that less is left
+CUT_OFF_S = LEASE_S * (1 - 1 / RENEWALS_PER_LEASE)  # its last sign of life may be so old that less is left
 AT_ONCE = 2  # of one client, which is as many connections as its pool may have
 SCALE = sized(0.1, 1.0)
 HANG_BOUND_S = sized(4.0, 30.0)

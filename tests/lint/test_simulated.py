@@ -43,7 +43,7 @@ def of_the_runtime() -> dict[str, float]:
     """Return each service of a process with both roles and a Redis, and its interval in seconds."""
     clock, settings = SystemClock(), Settings()
     stores = SimpleNamespace(sessions=None, jobs=None, lanes=None, schedule_store=None)  # they are not used
-    lease = SimpleNamespace(lease_s=settings.worker.lease_s, holds=lambda: True)
+    lease = SimpleNamespace(lease_s=settings.worker.lease_s, has_session=lambda: True)
     services = background_services(
         cast(Any, stores),
         cast(Any, None),

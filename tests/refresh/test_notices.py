@@ -17,7 +17,7 @@ from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.engine.jobs.dead_letter import DeadLetterProcessor, replay_of
+from fairlead.engine.jobs.dead_letter import DeadLetterProcessor, replay_job
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, NewJob, Outcome, Rescheduled
@@ -251,7 +251,7 @@ async def test_a_webhook_that_was_refused_can_be_sent_again(desk: Desk, issuer: 
         "permanent_request",
         "request_rejected",
     )
-    assert await desk.entries.redrive(entry.dead_letter_id, replay_of(entry, SystemIds()))
+    assert await desk.entries.redrive(entry.dead_letter_id, replay_job(entry, SystemIds()))
     await desk.work()
     assert [received["data"]["event_id"] for received in desk.received] == [desk.heard[0]["event_id"]]
     assert len(desk.heard) == 1

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from fairlead.engine.jobs.dead_letter import replay_of
+from fairlead.engine.jobs.dead_letter import replay_job
 from fairlead.engine.ports import DeadLetterFilter, NewJob
 from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._kit.ids import CountedIds
@@ -146,5 +146,5 @@ class Customer:
                 letters = await self._dead_letters.find(DeadLetterFilter(status="pending_review"), limit=100)
                 if letters:
                     entry = letters[int(which * len(letters))]
-                    if await self._dead_letters.redrive(entry.dead_letter_id, replay_of(entry, self._ids)):
+                    if await self._dead_letters.redrive(entry.dead_letter_id, replay_job(entry, self._ids)):
                         self._world.watch.tell(Redriven(entry.dead_letter_id))

@@ -286,7 +286,7 @@ class Program:
     async def _open_session(self, stack: AsyncExitStack) -> None:
         beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
         stack.push_async_callback(_ended, beating, self.heartbeat)
-        await self.heartbeat.opened()
+        await self.heartbeat.wait_until_open()
 
     async def _open_gate(self, stack: AsyncExitStack) -> None:
         await self.first_use.begin()
@@ -324,7 +324,7 @@ class Program:
         _, sweep = renewer.services(clock=clock, draw=draw)
         return [
             rescuer.service(clock=clock, draw=draw),
-            Service("lanes", renewer.tend, interval_s=LANES_CHECK_S, clock=clock, draw=draw, emit=emit),
+            Service("lanes", renewer.maintain, interval_s=LANES_CHECK_S, clock=clock, draw=draw, emit=emit),
             sweep,
             self.timeline_watch.service(clock=clock, draw=draw),
             Scheduler(self.schedule_runs, self.heartbeat, ids=self.ids, emit=emit).service(

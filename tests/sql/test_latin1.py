@@ -51,7 +51,12 @@ async def test_handler_that_returns_an_emoji_in_a_latin1_database_ends_in_a_dead
     clock, emit = ManualClock(), Recorder()
     executor = Executor([], clock=clock, draw=half, ids=IDS, emit=emit)
     acknowledger = Acknowledger(
-        jobs, clock=clock, draw=half, emit=emit, refused=executor.refused, on_flushed=lambda: None
+        jobs,
+        clock=clock,
+        draw=half,
+        emit=emit,
+        refused_outcome=executor.refused_outcome,
+        on_flushed=lambda: None,
     )
     writing = asyncio.create_task(acknowledger.run())
     await jobs.enqueue([new_job()])

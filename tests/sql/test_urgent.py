@@ -92,7 +92,7 @@ async def test_no_lease_is_lost_to_enqueues_that_wait_for_a_transaction(
         lease_s=LEASE_S,
     )
     beating = asyncio.create_task(heartbeat.run())
-    session_id = await heartbeat.opened()
+    session_id = await heartbeat.wait_until_open()
     async with held_open(database_settings, "K"), asking(first, "K"):
         async with patience(10.0):
             while not await rows(database, BLOCKED):

@@ -198,7 +198,7 @@ class Fleet:
     async def start(self, *handlers: Handler, **settings: Any) -> Process:
         """Return a new process with an open session."""
         process = self.new(*handlers, **settings)
-        await process.heartbeat.opened()
+        await process.heartbeat.wait_until_open()
         return process
 
     async def enqueue(self, *jobs: NewJob) -> list[NewJob]:

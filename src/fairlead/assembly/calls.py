@@ -45,7 +45,7 @@ class HttpClients:
             self._reaches, has_spare_descriptors, clock=clock, draw=draw, emit=emit
         )
         if heartbeat is not None:
-            heartbeat.report(watch.trouble)
+            heartbeat.report_trouble(watch.trouble)
         self.tokens = AiohttpTokenTransport(
             settings_mapping.token_transport(settings), policy=policy, trust_env=trust_env, dials=watch
         )

@@ -297,7 +297,7 @@ class GateComponents:
         await self.core.close()
         with suppress(DependencyUnavailableError, TimeoutError):
             async with TimeLimit(self._clock, LEAVE_S):
-                await self._learned_limits.write(all_of_it=True)
+                await self._learned_limits.write(write_all=True)
         await self._notes.close()
 
 

@@ -70,7 +70,10 @@ class JobComponents:
             stores.schedule_store,
             stores.sessions,
             retention=settings_mapping.retention(settings),
-            others={**gate.maintenance(), "endpoints": partial(stores.endpoints.prune, ENDPOINTS_KEPT_S)},
+            one_batch_prunes={
+                **gate.maintenance(),
+                "endpoints": partial(stores.endpoints.prune, ENDPOINTS_KEPT_S),
+            },
         )
         self.executor = Executor(
             [
@@ -84,7 +87,7 @@ class JobComponents:
             draw=deps.draw,
             ids=deps.ids,
             emit=deps.emit,
-            factor_of=profiles.backoff_factor,
+            delay_factor=profiles.backoff_factor,
             dead_letters=rules,
             pauses=stores.lanes,
             grants=stores.credentials,

@@ -184,7 +184,7 @@ class Runtime:
         self.heartbeat.on_keys_renewed(self.vault.refresh_keys)
         beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
         self._stack.push_async_callback(ended, beating, self.heartbeat.stop)
-        opened = asyncio.create_task(self.heartbeat.opened())
+        opened = asyncio.create_task(self.heartbeat.wait_until_open())
         await asyncio.wait((opened, beating), timeout=SESSION_WITHIN_S, return_when="FIRST_COMPLETED")
         if not opened.done():
             opened.cancel()

@@ -182,13 +182,13 @@ def schedule_record(view: ScheduleView) -> Record:
 
 def _upcoming(view: ScheduleView, count: int) -> list[Record]:
     """Return the next *count* runs, with when the job of each is due."""
-    from fairlead.engine.jobs.schedules import upcoming
+    from fairlead.engine.jobs.schedules import next_run_times
     from fairlead.policy.jobs.schedule import run_delay_s
 
     schedule = view.state.schedule
     return [
         {"run_at": run_at, "due_at": run_at + timedelta(seconds=run_delay_s(schedule, run_at))}
-        for run_at in upcoming(view.state, count)
+        for run_at in next_run_times(view.state, count)
     ]
 
 

@@ -54,7 +54,7 @@ def status(call: Invocation) -> Exit | None:
 
 async def _overview(runtime: Runtime) -> dict[str, Any]:
     from fairlead.assembly.doctor.host_checks import inspect_host
-    from fairlead.engine.jobs.schedules import view
+    from fairlead.engine.jobs.schedules import schedule_view
 
     return {
         "connections": _all_of(CredentialState, await runtime.credentials.counts()),
@@ -66,7 +66,7 @@ async def _overview(runtime: Runtime) -> dict[str, Any]:
         ],
         "endpoints": [dict(endpoint) for endpoint in await runtime.endpoints.search()],
         **await _breakers(runtime),
-        "schedules": [_schedule(view(state)) for state in await runtime.schedule_store.schedules()],
+        "schedules": [_schedule(schedule_view(state)) for state in await runtime.schedule_store.schedules()],
         "row_security": "on" if runtime.database.row_security_enabled else "off",
         "unhandled": [asdict(kind) for kind in await runtime.lanes.unhandled_kinds(MOST_SHOWN)],
         "pauses": [pause_record(pause) for pause in await runtime.lanes.pauses(MOST_SHOWN)],
@@ -94,13 +94,13 @@ def _all_of(words: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _schedule(view: ScheduleView) -> Record:
-    from fairlead.engine.jobs.schedules import stopped_because
+    from fairlead.engine.jobs.schedules import no_handler_reason
 
     return {
         **fields_of(view.state.schedule, "schedule=name expression"),
         **fields_of(view.state, "last_run_at paused"),
         **fields_of(view, "next_run_at overdue_s problem"),
-        "stopped": stopped_because(view.state),
+        "stopped": no_handler_reason(view.state),
     }
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.jobs.acknowledger import BOUND, Acknowledger
+from fairlead.engine.jobs.acknowledger import MAX_PENDING, Acknowledger
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailableError, InvalidInputError, MigrationRequiredError
@@ -58,7 +58,7 @@ class Desk:
             clock=self.clock,
             draw=half,
             emit=self.emit,
-            refused=executor.refused,
+            refused_outcome=executor.refused_outcome,
             on_flushed=lambda: None,
         )
         task = asyncio.create_task(acks.run())
@@ -227,16 +227,16 @@ async def test_backlog_of_outcomes_too_old_or_too_large_stops_claims() -> None:
     async with desk.acknowledger() as acks:
         acks.put(job, done(job))
         await desk.clock.advance(59)
-        assert acks.accepting
+        assert acks.is_accepting
         await desk.clock.advance(2)
-        assert not acks.accepting
+        assert not acks.is_accepting
         desk.refuse = lambda outcomes: None
         await desk.clock.advance(3)
-        assert acks.accepting
+        assert acks.is_accepting
         desk.refuse = lambda outcomes: DependencyUnavailableError("away")
-        for _ in range(BOUND):
+        for _ in range(MAX_PENDING):
             acks.put(job, Rescheduled(job.job_id, job.lease_id, 0.0))
-        assert not acks.accepting
+        assert not acks.is_accepting
 
 
 async def test_order_is_kept_through_an_outage() -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.jobs.dead_letter import PROCESS, SPREAD_S, DeadLetterProcessor, replay_of
+from fairlead.engine.jobs.dead_letter import PROCESS, SPREAD_S, DeadLetterProcessor, replay_job
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, DeadLetter, Discarded, FailureRecord, NewJob, Schedule
 from fairlead.errors import TransientFailureError
@@ -320,12 +320,12 @@ async def test_success_of_a_replay_closes_the_entry(office: Office, fleet: Fleet
     (entry,) = await fleet.dead_letters.search(
         status="pending_review", category=None, tenant_id=None, kind=None, limit=9
     )
-    assert await fleet.dead_letters.redrive(entry.dead_letter_id, replay_of(entry, IDS))
+    assert await fleet.dead_letters.redrive(entry.dead_letter_id, replay_job(entry, IDS))
     await fleet.advance(2)
     again = await office.entry(entry.dead_letter_id)
     assert (again.status, again.replay_job_id, len(again.history)) == ("pending_review", None, 2)
     healthy = True
-    assert await fleet.dead_letters.redrive(entry.dead_letter_id, replay_of(entry, IDS))
+    assert await fleet.dead_letters.redrive(entry.dead_letter_id, replay_job(entry, IDS))
     await fleet.advance(2)
     again = await office.entry(entry.dead_letter_id)
     assert (again.status, again.resolution, again.replays) == ("auto_resolved", "redrive", 2)

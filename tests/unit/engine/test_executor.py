@@ -176,7 +176,9 @@ async def test_a_kind_brings_its_own_rules_and_a_provider_its_factor() -> None:
     handler = Handler("work", raising(TransientFailureError("503")), retry=stubborn)
     assert isinstance(await executor(handler).run(a_job()), Discarded)
     outcome = await outcome_of(
-        raising(TransientFailureError("503")), a_job(provider="mercadolibre"), factor_of=lambda provider: 1.5
+        raising(TransientFailureError("503")),
+        a_job(provider="mercadolibre"),
+        delay_factor=lambda provider: 1.5,
     )
     assert isinstance(outcome, Rescheduled)
     assert outcome.delay_s == 2.0 * 1.5 / 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.limits.degraded_gate import HEARD_S
+from fairlead.engine.limits.degraded_gate import COUNTED_AFTER_S
 from fairlead.engine.ports import (
     AdmitRequest,
     Admitted,
@@ -307,7 +307,7 @@ async def test_where_there_is_no_store_a_process_has_its_slots_at_once(
     assert len(await only.take_all(plan)) == 4
     assert await one_of_two.take_all(plan) == [], "the other one may not have heard of it yet"
     assert await Process(store, 0, 1).take_all(plan) == []
-    await clock.advance(HEARD_S)
+    await clock.advance(COUNTED_AFTER_S)
     assert len(await one_of_two.take_all(plan)) == 2
 
 

@@ -12,7 +12,7 @@ import pytest
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.admission import AdmissionRequest
 from fairlead.engine.limits.admitter import Admitter
-from fairlead.engine.limits.failover_gate import ANSWER_S, PING_INTERVAL_S
+from fairlead.engine.limits.failover_gate import PING_INTERVAL_S, PING_TIMEOUT_S
 from fairlead.engine.limits.lease_renewer import BEAT_SPREAD, LeaseRenewer
 from fairlead.engine.ports import AdmitRequest, AdmitResult, Lease, Renewal
 from fairlead.errors import LimiterUnavailableError, SlotLostError
@@ -202,7 +202,7 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
     for tick in range(int((cut_at_s + LEASE_S) / PING_INTERVAL_S)):
         now_s = tick * PING_INTERVAL_S
         process.way.cut = now_s >= cut_at_s
-        noticed = now_s >= cut_at_s + ANSWER_S + PING_INTERVAL_S
+        noticed = now_s >= cut_at_s + PING_TIMEOUT_S + PING_INTERVAL_S
         if noticed:
             await process.gate.ping_redis()
         if now_s >= next_beat_s and (noticed or not process.way.cut):

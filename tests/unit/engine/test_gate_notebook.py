@@ -86,7 +86,7 @@ async def test_a_limit_that_changes_all_the_time_is_written_once_a_minute(world:
         await world.learned_limits.write()
         await world.clock.advance(1.0)
     assert world.notes.written == [(1000, 100), (1000, 160)]
-    await world.learned_limits.write(all_of_it=True)
+    await world.learned_limits.write(write_all=True)
     assert world.notes.written[-1] == (1000, 219), "the end writes the latest, whenever the last one was"
 
 
@@ -104,7 +104,7 @@ async def test_slots_are_kept_beside_the_limits(world: World) -> None:
     plan = PLANS.of(netsuite).plan
     for slots in (5, None, 8, 8):  # 5 is the profile's
         world.learned_limits.record(netsuite, plan, {}, slots)
-        await world.learned_limits.write(all_of_it=True)
+        await world.learned_limits.write(write_all=True)
     assert world.notes.batches == [[LearnedLimit(SHOP.connection_id, SLOTS_LIMIT, 7, 8, 1.0)]]
 
 

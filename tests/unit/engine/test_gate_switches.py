@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlead.engine.limits.override_cache import AGAIN_S, Overrides
+from fairlead.engine.limits.override_cache import RETRY_AFTER_S, Overrides
 from fairlead.engine.ports import ConnectionKey, Override, Rollout
 from fairlead.errors import DependencyUnavailableError, LimitExceededError
 from fairlead.events import Event, GateBypassed
@@ -86,7 +86,7 @@ async def test_isolated_connection_is_refused_with_actor_and_reason(world: World
     await world.override_store(OverrideKind.ISOLATED, ITS_OWN)
     with pytest.raises(LimitExceededError, match=r"vendor asked \(cli:ann.*gate breaker reset") as refused:
         world.overrides.check(KEY)
-    assert (refused.value.reason, refused.value.retry_after_s) == ("isolated", AGAIN_S)
+    assert (refused.value.reason, refused.value.retry_after_s) == ("isolated", RETRY_AFTER_S)
     assert all(world.is_open(other) for other in OTHERS)
 
 

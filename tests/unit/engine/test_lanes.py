@@ -76,13 +76,13 @@ async def test_moved_and_repaired_lanes_are_reported() -> None:
     lanes, emit = Lanes(), Recorder()
     keeper = LaneMaintenance(lanes, emit=emit)  # type: ignore[arg-type]
     lanes.aged, lanes.swept = 3, Swept(opened=1, parked=2, woken=4, deleted=9)
-    await keeper.tend()
+    await keeper.maintain()
     await keeper.sweep()
     assert emit.events == [LanesPromoted(3), LanesRepaired(1, 2, 4)]
     lanes.aged = 0
     for nothing in (None, Swept(), Swept(deleted=7)):
         lanes.swept = nothing
-        await keeper.tend()
+        await keeper.maintain()
         await keeper.sweep()
     assert len(emit.events) == 2
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.engine.calls.line_splitter import steady
+from fairlead.engine.calls.line_splitter import with_idle_timeout
 from fairlead.testing import ManualClock
 
 
@@ -18,6 +18,6 @@ async def test_a_file_that_stalls_is_given_up_after_a_while() -> None:
         await clock.sleep(3600.0)
 
     with pytest.raises(TimeoutError):
-        async for _ in steady(stalls(), clock, 60.0):
+        async for _ in with_idle_timeout(stalls(), clock, 60.0):
             pass
     assert clock.monotonic() == 60.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.local_breakers import OPEN_MOST_S, LocalBreakers
+from fairlead.engine.limits.local_breakers import MAX_OPEN_S, LocalBreakers
 from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release, Released
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan
@@ -46,23 +46,23 @@ async def call(process: LocalBreakers, health: DestinationHealth, plan: Plan = P
 async def opened(process: LocalBreakers) -> None:
     for _ in range(2):
         assert (await call(process, DestinationHealth.UNREACHED)).opened_s is None
-    assert (await call(process, DestinationHealth.UNREACHED)).opened_s == OPEN_MOST_S
+    assert (await call(process, DestinationHealth.UNREACHED)).opened_s == MAX_OPEN_S
 
 
 async def test_process_that_reaches_nothing_is_refused_and_the_other_is_not(fleet: Fleet) -> None:
     await opened(fleet.sick)
-    assert await fleet.sick.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, OPEN_MOST_S)
+    assert await fleet.sick.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, MAX_OPEN_S)
     await call(fleet.well, DestinationHealth.HEALTHY)
 
 
 async def test_local_breaker_is_decided_by_one_probe(fleet: Fleet) -> None:
     await opened(fleet.sick)
-    await fleet.clock.advance(OPEN_MOST_S)
+    await fleet.clock.advance(MAX_OPEN_S)
     probe = await fleet.sick.admit(AdmitRequest(PLAN))
     assert isinstance(probe, Admitted)
     assert isinstance(await fleet.sick.admit(AdmitRequest(PLAN)), GateRefusal)
-    assert (await fleet.sick.release(Release(probe, DestinationHealth.UNREACHED))).opened_s == OPEN_MOST_S
-    await fleet.clock.advance(OPEN_MOST_S)
+    assert (await fleet.sick.release(Release(probe, DestinationHealth.UNREACHED))).opened_s == MAX_OPEN_S
+    await fleet.clock.advance(MAX_OPEN_S)
     assert (await call(fleet.sick, DestinationHealth.UNHEALTHY)).closed, (
         "any response shows that it is reached"
     )
@@ -72,7 +72,7 @@ async def test_local_breaker_is_decided_by_one_probe(fleet: Fleet) -> None:
 
 async def test_probe_that_is_not_sent_makes_room_for_the_next(fleet: Fleet) -> None:
     await opened(fleet.sick)
-    await fleet.clock.advance(OPEN_MOST_S)
+    await fleet.clock.advance(MAX_OPEN_S)
     refused = await fleet.sick.admit(AdmitRequest(WITH_BUCKET))
     assert isinstance(refused, GateRefusal)
     assert refused.by is RefusedBy.BUCKET
@@ -90,7 +90,7 @@ async def test_end_tells_what_opened_and_closed(fleet: Fleet) -> None:
         assert isinstance(admitted, Admitted)
         fleet.sick.release_soon(Release(admitted, health), results.append)
         if health is DestinationHealth.UNREACHED and len(results) == 3:
-            await fleet.clock.advance(OPEN_MOST_S)
+            await fleet.clock.advance(MAX_OPEN_S)
     assert [(result.opened_s, result.closed) for result in results if isinstance(result, Released)] == [
-        (None, False), (None, False), (OPEN_MOST_S, False), (None, True),
+        (None, False), (None, False), (MAX_OPEN_S, False), (None, True),
     ]  # fmt: skip

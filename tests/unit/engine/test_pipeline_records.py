@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.calls.call_events import ALL_PER_S, FAILED_EACH_S, SAMPLE
-from fairlead.engine.calls.unclassified import INTERVAL_S, Unclassified
+from fairlead.engine.calls.call_events import ALL_PER_S, SAMPLE, WARN_EVERY_S
+from fairlead.engine.calls.unclassified import INTERVAL_S, UnclassifiedCounter
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.ports import ConnectionKey, HttpRequest, HttpResponse, NoResponse
@@ -281,7 +281,7 @@ async def test_that_calls_fail_is_told_loud_and_not_too_often() -> None:
     for _ in range(10):
         await fails()
     assert [(event.rule, event.failed) for event in failures(world)] == [("status 404", 1)]
-    await world.clock.advance(FAILED_EACH_S)
+    await world.clock.advance(WARN_EVERY_S)
     await fails()
     assert [event.failed for event in failures(world)] == [1, 10]
     world.answers = [answer(403)]
@@ -340,7 +340,7 @@ async def test_the_count_is_whole_where_records_are_sampled() -> None:
 
 def test_each_provider_has_a_count_of_its_own_and_no_tenant_has_one() -> None:
     events: list[Any] = []
-    count = Unclassified(events.append)
+    count = UnclassifiedCounter(events.append)
     for provider in ("shopify", "stripe", "shopify"):
         count.count(provider, 418, "http_418")
     count.emit_due(100.0)

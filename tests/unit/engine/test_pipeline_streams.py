@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.calls.buffered import MOST_OF_A_FAILURE
+from fairlead.engine.calls.buffered import MAX_FAILURE_BYTES
 from fairlead.engine.ports import HttpRequest, HttpResponse, NoResponse
 from fairlead.errors import CallFailedError, InvalidInputError
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -51,12 +51,12 @@ async def test_request_that_http_cannot_express_costs_nothing() -> None:
 
 @pytest.mark.parametrize("reads_all", [True, False])
 async def test_a_failure_is_read_whole_where_somebody_wants_it(reads_all: bool) -> None:
-    body = b"x" * (2 * MOST_OF_A_FAILURE)
+    body = b"x" * (2 * MAX_FAILURE_BYTES)
     with pytest.raises(CallFailedError) as failed:
         async with World([answer(400, body)]).pipeline().stream(GET, read_whole=lambda _stream: reads_all):
             pytest.fail("it failed")
     assert failed.value.response is not None
-    assert failed.value.response.body == (body if reads_all else body[:MOST_OF_A_FAILURE])
+    assert failed.value.response.body == (body if reads_all else body[:MAX_FAILURE_BYTES])
 
 
 async def test_a_stream_that_ends_with_its_readers_time_says_nothing_of_the_destination(

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fairlead.engine.jobs.schedules import stopped_because
+from fairlead.engine.jobs.schedules import no_handler_reason
 from fairlead.engine.ports import Completed, Job, Schedule
 from fairlead.events import ScheduleFired, ServiceFailed
 from fairlead.policy.jobs.cron import run_times_between
@@ -179,7 +179,7 @@ async def test_catch_up_schedule_removed_from_the_code_is_coalesced_then_stopped
     assert state.pause is not None
     assert (
         state.pause.reason
-        == stopped_because(state)
+        == no_handler_reason(state)
         == "no_handler: no worker takes kind 'scan' from queue 'default'"
     )
     assert [event.reason for event in process.emit.of(ServiceFailed)] == [

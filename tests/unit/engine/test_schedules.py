@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead.engine.jobs.schedules import Schedules, upcoming
+from fairlead.engine.jobs.schedules import Schedules, next_run_times
 from fairlead.engine.ports import Schedule
 from fairlead.errors import InvalidInputError, NotFoundError
 from fairlead.events import ScheduleReplaced
@@ -52,17 +52,17 @@ async def test_a_view_tells_the_next_run_and_what_is_overdue(fleet: Fleet, sched
     late = await schedules.get("scan")
     assert late.overdue_s == 100
     assert late.next_run_at == late.state.now + timedelta(seconds=3500)
-    assert upcoming(late.state, 3) == [late.next_run_at + timedelta(hours=n) for n in range(3)]
+    assert next_run_times(late.state, 3) == [late.next_run_at + timedelta(hours=n) for n in range(3)]
     await schedules.pause("scan", by="ann", reason="not now")
     paused = await schedules.get("scan")
     assert (paused.next_run_at, paused.overdue_s, paused.state.paused) == (None, 0.0, True)
-    assert len(upcoming(paused.state, 2)) == 2
+    assert len(next_run_times(paused.state, 2)) == 2
 
 
 async def test_invalid_schedule_hides_no_other(fleet: Fleet, schedules: Schedules) -> None:
     await fleet.schedule_store.sync_schedules([replace(HOURLY, name="bad", expression="often"), HOURLY])
     bad, good = await schedules.views()
-    assert (bad.next_run_at, upcoming(bad.state, 3)) == (None, [])
+    assert (bad.next_run_at, next_run_times(bad.state, 3)) == (None, [])
     assert "is no schedule" in (bad.problem or "")
     assert good.problem is None
 

@@ -14,7 +14,7 @@ from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.engine.jobs.loop_meter import LoopMeter
 from fairlead.engine.jobs.memory_limits import MemoryGuard
-from fairlead.engine.jobs.pruner import BATCH, Pruner, Retention
+from fairlead.engine.jobs.pruner import BATCH_SIZE, Pruner, Retention
 from fairlead.engine.ports import Completed, MemoryUsage
 from fairlead.errors import DependencyUnavailableError
 from fairlead.events import (
@@ -158,7 +158,7 @@ async def heartbeat(fleet: Fleet, emit: Recorder) -> AsyncIterator[tuple[Heartbe
         lease_s=LEASE_S,
     )
     task = asyncio.create_task(beat.run())
-    await beat.opened()
+    await beat.wait_until_open()
     yield beat, sessions
     beat.stop()
     await task
@@ -341,7 +341,7 @@ async def test_a_full_container_is_a_warning_to_each_of_its_processes() -> None:
 async def test_clean_up_prunes_everything_in_batches(fleet: Fleet) -> None:
     link = fleet.database.link()
     jobs = MemoryJobStore(link)
-    await jobs.enqueue([new_job() for _ in range(BATCH + 5)])
+    await jobs.enqueue([new_job() for _ in range(BATCH_SIZE + 5)])
     claimed_jobs = await fleet.claim()
     await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in claimed_jobs])
     await fleet.advance(86_401)
@@ -357,11 +357,11 @@ async def test_clean_up_prunes_everything_in_batches(fleet: Fleet) -> None:
         MemoryScheduleStore(link),
         MemorySessionStore(link),
         retention=Retention(),
-        others={"journal": journal},
+        one_batch_prunes={"journal": journal},
     )
     context = JobContext(a_job("clean_up"), lambda: 100.0)
     assert await pruner.run(context) == {
-        "jobs": BATCH + 5,
+        "jobs": BATCH_SIZE + 5,
         "dead_letters": 0,
         "schedule_runs": 0,
         "sessions": 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.engine.jobs.drain import RUN_SHARE
-from fairlead.engine.jobs.suspects import PATIENCE_S
+from fairlead.engine.jobs.suspects import IDLE_WAIT_S
 from tests.support.engine import IDS, new_job
 from tests.support.process import Fleet, Gate
 
@@ -12,12 +12,14 @@ async def test_drain_names_the_end_of_running_jobs_once_it_is_requested(fleet: F
     gate = Gate()
     process = await fleet.start(gate.handler, grace_s=20.0)
     drain = process.worker.drain
-    assert (drain.is_requested, drain.end_by()) == (False, None)
+    assert (drain.is_requested, drain.cancel_at_mono()) == (False, None)
     await fleet.advance(7)
     process.stop()
-    assert (drain.is_requested, drain.end_by()) == (True, 7 + 20 * RUN_SHARE)
+    assert (drain.is_requested, drain.cancel_at_mono()) == (True, 7 + 20 * RUN_SHARE)
     process.stop()
-    assert drain.end_by() == 7 + 20 * RUN_SHARE  # a second stop shortens the waits, not the time of new runs
+    assert (
+        drain.cancel_at_mono() == 7 + 20 * RUN_SHARE
+    )  # a second stop shortens the waits, not the time of new runs
 
 
 async def test_runs_start_no_job_that_was_claimed_under_a_lost_session(fleet: Fleet) -> None:
@@ -53,6 +55,6 @@ async def test_held_suspect_waits_for_the_runs_and_goes_back_when_it_is_late(fle
     suspects = process.worker.suspects
     await fleet.advance(3)
     assert (suspects.has_suspect, len(process.worker.runs)) == (True, 1)
-    await fleet.advance(PATIENCE_S)
+    await fleet.advance(IDLE_WAIT_S)
     assert not suspects.has_suspect
     assert (await fleet.view(suspect)).state == "available"

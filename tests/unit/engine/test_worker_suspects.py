@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from fairlead.engine.jobs.handler import Handler, JobContext
-from fairlead.engine.jobs.suspects import MOST_PATIENCE_S, PATIENCE_S
+from fairlead.engine.jobs.suspects import IDLE_WAIT_S, MAX_IDLE_WAIT_S
 from fairlead.engine.ports import MemoryUsage
 from fairlead.errors import DependencyUnavailableError
 from tests.support.engine import new_job
@@ -74,7 +74,7 @@ async def test_a_neighbour_of_a_minute_and_twenty_quick_suspects(fleet: Fleet) -
     assert desk.began["quick"][0] >= minute_over
     assert max(desk.ended["quick"]) < minute_over + 10
     waits = [later - earlier for earlier, later in pairwise(desk.began["other"])]
-    assert max(waits) < PATIENCE_S + 8
+    assert max(waits) < IDLE_WAIT_S + 8
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ async def test_a_neighbour_of_an_hour_holds_up_others_for_seconds_only(fleet: Fl
     assert desk.began["quick"][0] >= hour_over
     for kind in ("other", "token.refresh"):
         waits = [later - earlier for earlier, later in pairwise(desk.began[kind])]
-        assert max(waits) < PATIENCE_S + 3
+        assert max(waits) < IDLE_WAIT_S + 3
         assert sum(wait > 3 for wait in waits) <= 2
     assert busy.operations["claim_suspect"] < HOUR_S / 10  # it is not asked again and again
 
@@ -114,7 +114,7 @@ async def test_an_idle_process_has_them_while_another_is_busy_for_an_hour(fleet:
     await fleet.advance(1)
     await fleet.start(*handlers)
     await suspects(fleet, "quick", 20)
-    await fleet.advance(2 * PATIENCE_S)
+    await fleet.advance(2 * IDLE_WAIT_S)
     assert (desk.done("export"), desk.done("quick")) == (0, 20)
 
 
@@ -197,7 +197,7 @@ async def test_a_handler_that_never_ends_lets_others_work(fleet: Fleet) -> None:
     await until(fleet, lambda: desk.done("other") == 1600, 1800, lambda: fleet.enqueue(new_job("other")))
     assert desk.done("quick") == 0
     waits = [later - earlier for earlier, later in pairwise(desk.began["other"])]
-    assert max(waits) < MOST_PATIENCE_S + 3
+    assert max(waits) < MAX_IDLE_WAIT_S + 3
     assert sum(wait for wait in waits if wait > 3) < 300
     deaf.open.set()
     await until(fleet, lambda: desk.done("quick") == 3, 300, lambda: fleet.enqueue(new_job("other")))
@@ -227,7 +227,7 @@ async def test_a_suspect_of_which_it_is_not_known_whether_it_began_is_not_handed
     survivor: Process = await fleet.start(desk.kind("quick", 0.1))
     survivor.link.on_answer = cut
     await suspects(fleet, "quick", 1)
-    await fleet.advance(4 * PATIENCE_S)
+    await fleet.advance(4 * IDLE_WAIT_S)
     (row,) = fleet.database.jobs.values()
     assert (row.state.value, row.crash_count) == ("running", 1)
     survivor.link.on_answer = survivor._count
@@ -252,6 +252,6 @@ async def test_a_process_without_memory_keeps_no_suspect(fleet: Fleet) -> None:
     await fleet.advance(3)
     assert (await fleet.jobs.counts())["running"] == 2  # held
     memory.share = 0.95
-    await fleet.advance(PATIENCE_S + 1)
+    await fleet.advance(IDLE_WAIT_S + 1)
     assert await fleet.jobs.counts() == {"running": 1, "available": 1}
     assert busy.worker.running == 1

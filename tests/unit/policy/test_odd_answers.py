@@ -214,7 +214,7 @@ def test_odd_answers_raise_nothing_and_are_believed_within_bounds(seed: int) -> 
     [
         ("is_bucket", lambda capacity, per_s: True),
         ("Doubts.believes", lambda doubts, index, reported, planned: True),
-        ("Doubts.slots_of", lambda doubts, reported, planned: int(reported)),
+        ("Doubts.believed_slots", lambda doubts, reported, planned: int(reported)),
         ("clamp_hint", lambda hint_s, *, daily_limit: hint_s),
         ("min", lambda value, most: value),
     ],

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import cached_property
 
 from fairlead.app.client.headers import Headers
-from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLongError, lines_of
+from fairlead.engine.calls.line_splitter import MAX_LINE_BYTES, LineTooLongError, split_lines
 from fairlead.engine.ports import HttpStream
 from fairlead.errors import ResponseDecodingError
 from fairlead.policy.reasons.call_reasons import LINE_TOO_LONG
@@ -46,7 +46,7 @@ class StreamedResponse:
         """Yield the decoded body in chunks, none of them empty, as `httpx.Response.aiter_bytes` does."""
         return self._stream.__aiter__()
 
-    async def aiter_lines(self, *, longest_bytes: int = LONGEST_LINE_BYTES) -> AsyncIterator[str]:
+    async def aiter_lines(self, *, longest_bytes: int = MAX_LINE_BYTES) -> AsyncIterator[str]:
         """Yield the body line by line, without line ends, by the charset of its Content-Type.
 
         The default charset is UTF-8; invalid bytes become U+FFFD. Only LF or CR LF ends a line.
@@ -59,7 +59,7 @@ class StreamedResponse:
         """
         try:
             chunks = as_utf_8(self._stream, declared_codec(self._stream.headers))
-            async for line in lines_of(chunks, longest_bytes):
+            async for line in split_lines(chunks, longest_bytes):
                 yield line.decode("utf-8", "replace")
         except LineTooLongError as error:
             hint = "give a larger `longest_bytes`, or read the body in chunks"

@@ -70,10 +70,10 @@ def redrive(
     spread_s = 0.0 if spread is None else parse_duration(spread, "--spread")
 
     async def act(runtime: Runtime, entry: DeadLetter) -> Done | Unchanged:
-        from fairlead.engine.jobs.dead_letter import replay_of
+        from fairlead.engine.jobs.dead_letter import replay_job
 
         delay_s = spread_s * selection.position(entry)
-        job = replay_of(entry, runtime.ids, delay_s=delay_s)
+        job = replay_job(entry, runtime.ids, delay_s=delay_s)
         store = runtime.dead_letters
         if not await store.redrive(entry.dead_letter_id, job, last_at=entry.last_at, by=call.actor):
             return Unchanged("under way already")

@@ -52,7 +52,7 @@ class AdmittedAttempt:
             admission = self._admission = await self._admitter.admit(state.admission_request())
         except FairleadError as error:
             self._open_breakers.record(state.call.key, state.host, error)
-            raise self._events.refuse(state, error)  # noqa: B904 (`CallState.refused` sets the cause)
+            raise self._events.record_refusal(state, error)  # noqa: B904 (its cause is set)
         state.start_attempt(self._clock.monotonic(), admission.admitted)
         return admission
 
@@ -68,10 +68,10 @@ class AdmittedAttempt:
         state.end_attempt(now_mono)
         lost = self._admitter.release_soon(admission, error)
         if lost is not None:
-            self._events.slot_lost(state, lost)
+            self._events.record_slot_lost(state, lost)
             raise lost from None
         if was_cancelled:
-            self._events.cancelled(state)
+            self._events.record_cancelled(state)
 
 
 def classify_outcome(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from fairlead.engine.ports import HttpResponse, HttpStream, NoResponse, StreamBrokenError
 
-MOST_OF_A_FAILURE = 64 << 10
+MAX_FAILURE_BYTES = 64 << 10
 """Bytes read of a failed response that was to be streamed."""
 
 
@@ -23,15 +23,19 @@ class BufferedStream:
             yield self._body
 
 
-def read_none(_stream: HttpStream) -> bool:
-    """Return False: no response is read whole."""
+def reads_no_response(_stream: HttpStream) -> bool:
+    """Return False, so that no successful response is read to its end."""
     return False
 
 
-async def read(stream: HttpStream, *, is_whole: bool) -> HttpResponse | NoResponse:
-    """Read the whole *stream*, or its first 64 KiB, which say what is wrong."""
+async def read_body(stream: HttpStream, *, is_whole: bool) -> HttpResponse | NoResponse:
+    """Read the body of *stream*, and return it as a response.
+
+    Args:
+        is_whole: Whether to read all of it. False: only the first 64 KiB, enough to state a failure.
+    """
     body = bytearray()
-    max_bytes = None if is_whole else MOST_OF_A_FAILURE
+    max_bytes = None if is_whole else MAX_FAILURE_BYTES
     try:
         async for chunk in stream:
             body += chunk

@@ -23,7 +23,7 @@ class BulkNote:
         saved = None if self._context is None else self._context.saved.get(self._name)
         return saved if isinstance(saved, str) and parse_token(saved) else None
 
-    def keep(self, token: str | None) -> None:
+    def save(self, token: str | None) -> None:
         """Save *token* for the next run; None removes it."""
         if self._context is not None and (token or self._name in self._context.saved):
             with suppress(

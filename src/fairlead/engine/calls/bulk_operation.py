@@ -21,7 +21,12 @@ from typing import Any
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.calls.bulk_note import BulkNote
 from fairlead.engine.calls.bulk_order import BulkOrder
-from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLongError, lines_of, steady
+from fairlead.engine.calls.line_splitter import (
+    MAX_LINE_BYTES,
+    LineTooLongError,
+    split_lines,
+    with_idle_timeout,
+)
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkOperation, BulkRequest
 from fairlead.engine.ports import CallTransport, HttpRequest, NoResponse, StreamBrokenError
@@ -48,7 +53,7 @@ _CATEGORIES: Mapping[str, Category] = {
     "TIMEOUT": Category.TRANSIENT_SERVER,
 }
 
-Asking = Callable[[BulkQuery], Awaitable[RawResponse]]
+SendQuery = Callable[[BulkQuery], Awaitable[RawResponse]]
 """Sends one query to the vendor, as a call with retries and limits."""
 
 
@@ -56,17 +61,17 @@ class BulkRun:
     """A bulk operation that runs or has ended; see `Client.bulk`."""
 
     def __init__(
-        self, slot: BulkOperation, order: BulkOrder, ask: Asking, runs: BulkRuns, state: BulkStatus
+        self, slot: BulkOperation, order: BulkOrder, send_query: SendQuery, runs: BulkRuns, state: BulkStatus
     ) -> None:
         self._slot = slot
         self._order = order
-        self._ask = ask
+        self._send_query = send_query
         self._runs = runs
         self._state = state
-        self._ends_mono = runs.clock.monotonic() + order.deadline_s
+        self._deadline_mono = runs.clock.monotonic() + order.deadline_s
         self.adopted = False
         """Whether it ran already when its block was entered."""
-        self._rows_lost = False
+        self._has_lost_rows = False
 
     @property
     def id(self) -> str:
@@ -94,9 +99,9 @@ class BulkRun:
         return self._state.state is BulkState.ENDED
 
     @property
-    def of_no_more_use(self) -> bool:
+    def is_useless(self) -> bool:
         """Whether only a new operation can give its rows."""
-        return self.failed or self._rows_lost
+        return self.failed or self._has_lost_rows
 
     @property
     def token(self) -> str:
@@ -118,29 +123,31 @@ class BulkRun:
                 polls, base_s=_POLL_BASE_S, cap_s=_POLL_CAP_S, jitter=Jitter.EQUAL, draw=self._runs.draw()
             )
             if not self._may_wait(delay_s):
-                raise self._unfinished(self._order.retry_after_s)
-            if self._runs.clock.monotonic() + delay_s > self._ends_mono:
-                raise self._unfinished(delay_s)
+                raise self._still_running_error(self._order.retry_after_s)
+            if self._runs.clock.monotonic() + delay_s > self._deadline_mono:
+                raise self._still_running_error(delay_s)
             await self._runs.clock.sleep(delay_s)
             await self.poll()
             polls += 1
         if self.failed:
             self._slot.finished()
-            raise self._failed(f"the bulk operation ended as {safe_text(self.status, 64)}", self._state)
+            raise self._operation_error(
+                f"the bulk operation ended as {safe_text(self.status, 64)}", self._state
+            )
 
     async def poll(self) -> None:
         """Poll the vendor for its status."""
-        response = await self._ask(self._order.protocol.status_query(self.id, self._order.version))
+        response = await self._send_query(self._order.protocol.status_query(self.id, self._order.version))
         state = next(
             (state for state in self._order.protocol.parse_operations(response) if state.id == self.id), None
         )
         if state is None:
             self._slot.finished()
             self._state = BulkStatus(self.id, BulkState.ENDED, "unknown")
-            raise self._failed("the vendor knows the bulk operation no more", self._state)
+            raise self._operation_error("the vendor knows the bulk operation no more", self._state)
         self._state = state
 
-    async def rows(self, *, longest_bytes: int = LONGEST_LINE_BYTES) -> AsyncIterator[Any]:
+    async def rows(self, *, longest_bytes: int = MAX_LINE_BYTES) -> AsyncIterator[Any]:
         """Wait for its end, then yield its rows, each the JSON value of a line. No row is stored here.
 
         A download that breaks off is retried up to three times, and continues after the last row.
@@ -152,7 +159,7 @@ class BulkRun:
         await self.wait()
         if self._state.url is None and self.count:
             message = f"the vendor names no file for its {self.count} objects"
-            raise self._not_had(
+            raise self._rows_error(
                 _FetchFailedError(Category.PERMANENT_REQUEST, call_reasons.NO_FILE.code, message)
             )
         row_count = attempt = 0
@@ -165,12 +172,12 @@ class BulkRun:
                     async for line in lines:
                         row_count += 1
                         if line.strip():
-                            yield self._value(line, row_count)
+                            yield self._parse_row(line, row_count)
                 return
             except _FetchFailedError as error:
-                again = attempt < _RETRIES and error.category.transient and self._may_wait(wait_s)
-                if not again:
-                    raise self._not_had(error) from None
+                may_retry = attempt < _RETRIES and error.category.transient and self._may_wait(wait_s)
+                if not may_retry:
+                    raise self._rows_error(error) from None
             attempt += 1
             await self._runs.clock.sleep(wait_s)
 
@@ -193,9 +200,11 @@ class BulkRun:
                 category = category_of_status(stream.status) or Category.TRANSIENT_NETWORK
                 raise _FetchFailedError(category, f"http_{stream.status}", f"status {stream.status}")
             number = 0
-            chunks = as_utf_8(steady(stream, self._runs.clock, _IDLE_S), declared_codec(stream.headers))
+            chunks = as_utf_8(
+                with_idle_timeout(stream, self._runs.clock, _IDLE_S), declared_codec(stream.headers)
+            )
             try:
-                async for line in lines_of(chunks, longest_bytes):
+                async for line in split_lines(chunks, longest_bytes):
                     number += 1
                     if number > skip:
                         yield line
@@ -211,22 +220,24 @@ class BulkRun:
                 raise _FetchFailedError(Category.PERMANENT_REQUEST, "line_too_long", str(error)) from None
 
     def _left_s(self) -> float:
+        """Return the seconds until the operation's deadline; in a job no more than the job has left."""
         job = current_job.get()
-        left_s = self._ends_mono - self._runs.clock.monotonic()
+        left_s = self._deadline_mono - self._runs.clock.monotonic()
         return left_s if job is None else min(left_s, job.remaining_s - buffer_s(job.timeout_s))
 
-    def _value(self, line: bytes, number: int) -> Any:
+    def _parse_row(self, line: bytes, number: int) -> Any:
+        """Return the value of a line, or raise CallFailedError if it is no JSON."""
         try:
             return json.loads(line)
         except (ValueError, RecursionError):
             error = _FetchFailedError(
                 Category.PERMANENT_REQUEST, call_reasons.NOT_JSON.code, f"line {number} is no JSON"
             )
-            raise self._not_had(error) from None
+            raise self._rows_error(error) from None
 
     # ---- errors --------------------------------------------------------------------------------
 
-    def _unfinished(self, retry_after_s: float) -> BulkStillRunningError:
+    def _still_running_error(self, retry_after_s: float) -> BulkStillRunningError:
         key, many = self._order.key, f", {self.count} objects so far" if self.count else ""
         return BulkStillRunningError(
             f"the bulk operation {safe_text(self.id, 200)} runs still{many}",
@@ -235,7 +246,7 @@ class BulkRun:
             retry_after_s=retry_after_s,
         )
 
-    def _failed(self, message: str, state: BulkStatus) -> CallFailedError:
+    def _operation_error(self, message: str, state: BulkStatus) -> CallFailedError:
         code = state.code or state.status
         category = _CATEGORIES.get(code, Category.PERMANENT_REQUEST)
         shown = code if code in _CATEGORIES else safe_text(code, 64)
@@ -244,8 +255,8 @@ class BulkRun:
             self._order, f"{message}{suffix}", category, shown, "see what it ran in the vendor's admin pages"
         )
 
-    def _not_had(self, error: _FetchFailedError) -> CallFailedError:
-        self._rows_lost = not error.category.transient
+    def _rows_error(self, error: _FetchFailedError) -> CallFailedError:
+        self._has_lost_rows = not error.category.transient
         message = f"the rows of the bulk operation cannot be had: {error}"
         return _call_failed(
             self._order, message, error.category, error.code, "its file is kept for some days: try again"
@@ -262,7 +273,7 @@ class BulkRuns:
         self.draw = draw
 
     @asynccontextmanager
-    async def enter(self, order: BulkOrder, ask: Asking) -> AsyncIterator[BulkRun]:
+    async def enter(self, order: BulkOrder, send_query: SendQuery) -> AsyncIterator[BulkRun]:
         """Hold a slot during the block, and run *order* in it.
 
         Raises:
@@ -274,69 +285,70 @@ class BulkRuns:
         token = order.token or note.token
         request = BulkRequest(order.key, order.kind, order.version, token, order.wait_s, knows_running=True)
         async with self._bulks.enter(request) as slot:
-            run = await self._running(slot, order, ask, parse_token(token or ""))
-            note.keep(slot.token)
+            run = await self._find_or_start(slot, order, send_query, parse_token(token or ""))
+            note.save(slot.token)
             try:
                 if not run.status:
                     await run.poll()
                 yield run
             except BaseException:
                 # A job's next run reads the rows again; so long they need no second operation.
-                if run.of_no_more_use or (run.ended and current_job.get() is None):
+                if run.is_useless or (run.ended and current_job.get() is None):
                     slot.finished()
-                if run.of_no_more_use:
-                    note.keep(None)
+                if run.is_useless:
+                    note.save(None)
                 raise
             if run.ended:
                 slot.finished()
-                note.keep(None)
+                note.save(None)
 
-    async def _running(
-        self, slot: BulkOperation, order: BulkOrder, ask: Asking, token: BulkToken | None
+    async def _find_or_start(
+        self, slot: BulkOperation, order: BulkOrder, send_query: SendQuery, token: BulkToken | None
     ) -> BulkRun:
         """Return the operation of this token, one that runs already, or else a new one."""
         if token is not None and token.running_id:
-            run = BulkRun(slot, order, ask, self, BulkStatus(token.running_id, BulkState.RUNNING, ""))
+            run = BulkRun(slot, order, send_query, self, BulkStatus(token.running_id, BulkState.RUNNING, ""))
             run.adopted = True
             slot.started(run.id)
             return run
-        state = await self._find(slot, order, ask)
+        state = await self._find(slot, order, send_query)
         adopted = state is not None
         if state is None:
             try:
-                state = await self._start(slot, order, ask)
+                state = await self._start(slot, order, send_query)
             except CallFailedError as failed:
                 if failed.raw_response is None or slot.rejection_code(failed.raw_response) is None:
                     raise
-                state = await self._find(slot, order, ask)  # it was started between our two queries
+                state = await self._find(slot, order, send_query)  # it was started between our two queries
                 if state is None:
                     raise _busy(order, failed.reason) from None
                 adopted = True
         if adopted:
             slot.adopt(state.id)
-        run = BulkRun(slot, order, ask, self, state)
+        run = BulkRun(slot, order, send_query, self, state)
         run.adopted = adopted
         return run
 
-    async def _find(self, slot: BulkOperation, order: BulkOrder, ask: Asking) -> BulkStatus | None:
+    async def _find(self, slot: BulkOperation, order: BulkOrder, send_query: SendQuery) -> BulkStatus | None:
         """Return an operation of the same kind and text that runs, or that ended in this slot earlier.
 
         An ended operation counts only if it began after this work: an older one has the rows of another run.
         """
         if not (slot.resumed or order.protocol.may_share(order.kind)):
             return None
-        text = _words(order.text)
+        text = _collapse_spaces(order.text)
         for state in order.protocol.parse_operations(
-            await ask(order.protocol.list_query(order.kind, order.version))
+            await send_query(order.protocol.list_query(order.kind, order.version))
         ):
             is_ours = slot.resumed and (state.created_s or 0.0) >= _began_epoch_s(slot) - _CLOCKS_APART_S
-            if _words(state.text) == text and (is_ours or state.state is BulkState.RUNNING):
+            if _collapse_spaces(state.text) == text and (is_ours or state.state is BulkState.RUNNING):
                 return state
         return None
 
-    async def _start(self, slot: BulkOperation, order: BulkOrder, ask: Asking) -> BulkStatus:
+    async def _start(self, slot: BulkOperation, order: BulkOrder, send_query: SendQuery) -> BulkStatus:
+        """Start the operation at the vendor; raise CallFailedError if it rejects the text."""
         started = order.protocol.parse_start(
-            await ask(order.protocol.start_query(order.kind, order.text, order.variables))
+            await send_query(order.protocol.start_query(order.kind, order.text, order.variables))
         )
         if isinstance(started, BulkRejection):
             message = f"the bulk operation was not begun: {safe_text(started.message or started.code, 400)}"
@@ -361,7 +373,7 @@ def _began_epoch_s(slot: BulkOperation) -> float:
     return token.fence / 1e6 if token is not None else math.inf
 
 
-def _words(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fairlead._core.clock import Clock
 from fairlead.engine.calls.call_state import AttemptResult, CallState
-from fairlead.engine.calls.unclassified import Unclassified
+from fairlead.engine.calls.unclassified import UnclassifiedCounter
 from fairlead.errors import CallFailedError, FairleadError, SlotLostError
 from fairlead.events import CallAttempted, CallsFailed, Emit
 from fairlead.policy.calls.next_step import Decision, NextAction
@@ -21,9 +21,9 @@ from fairlead.policy.jobs.job import Snooze, outcome_of_exception
 ALL_PER_S = 100
 """Events per second above which only one of SAMPLE is emitted."""
 SAMPLE = 20
-FAILED_EACH_S = 10.0
+WARN_EVERY_S = 10.0
 """The least time between two warnings about one connection, host and rule."""
-_MOST = 10_000
+_MAX_ENTRIES = 10_000
 
 
 class CallEvents:
@@ -32,12 +32,13 @@ class CallEvents:
     def __init__(self, *, clock: Clock, emit: Emit) -> None:
         self._clock = clock
         self._emit = emit
-        self._unclassified = Unclassified(emit)
+        self._unclassified = UnclassifiedCounter(emit)
         self._second_ends_mono = 0.0
         self._event_count = 0
         self._failed: dict[Hashable, tuple[float, int]] = {}
+        """By connection, host and rule: when the next warning may follow, and the failures since the last."""
 
-    def attempt(
+    def record_attempt(
         self, state: CallState, result: AttemptResult, decision: Decision, failed: FairleadError | None = None
     ) -> None:
         """Record an attempt that was sent and classified. *failed*: the error that is raised for it."""
@@ -64,14 +65,14 @@ class CallEvents:
         if failed is not None and not _is_wait(state, failed):
             self._emit_failed(event, now_mono)
 
-    def slot_lost(self, state: CallState, lost: SlotLostError) -> None:
+    def record_slot_lost(self, state: CallState, lost: SlotLostError) -> None:
         """Record a call that was sent and lost its slot, and set in *lost* whether it may be repeated."""
         lost.idempotent = state.call.is_idempotent
         self._emit_failed(
             self._emit_ended(state, "slot lost", lost.category, lost.code), self._clock.monotonic()
         )
 
-    def cancelled(self, state: CallState) -> None:
+    def record_cancelled(self, state: CallState) -> None:
         """Record that the caller of an attempt was cancelled; the outcome is unknown."""
         self._emit_ended(state, "cancelled", None, "cancelled")
 
@@ -81,13 +82,13 @@ class CallEvents:
         self._emit(event)
         return event
 
-    def refuse(self, state: CallState, error: FairleadError) -> FairleadError:
+    def record_refusal(self, state: CallState, error: FairleadError) -> FairleadError:
         """Record that *error* prevented an attempt, and return the error to raise. Its cause is set."""
-        raised = state.refused(error)
-        self.refused(state, error, raised)
+        raised = state.error_after_refusal(error)
+        self.record_refused(state, error, raised)
         return raised
 
-    def refused(self, state: CallState, error: FairleadError, raised: FairleadError) -> None:
+    def record_refused(self, state: CallState, error: FairleadError, raised: FairleadError) -> None:
         """Record that *error* prevented an attempt, and that the caller gets *raised*.
 
         If an earlier attempt may have been sent, the call counts as failed.
@@ -116,14 +117,15 @@ class CallEvents:
         return 0 if (self._event_count - ALL_PER_S) % SAMPLE else SAMPLE
 
     def _emit_failed(self, event: CallAttempted, now_mono: float) -> None:
+        """Emit the warning of a failed call, at most one in 10 s for each connection, host and rule."""
         key = (event.tenant, event.provider, event.account, event.host, event.rule)
         next_mono, silent = self._failed.get(key, (now_mono, 0))
         if now_mono < next_mono:
             self._failed[key] = next_mono, silent + 1
             return
-        if len(self._failed) >= _MOST:
+        if len(self._failed) >= _MAX_ENTRIES:
             self._failed.clear()
-        self._failed[key] = now_mono + FAILED_EACH_S, 0
+        self._failed[key] = now_mono + WARN_EVERY_S, 0
         self._emit(CallsFailed(*key, event.code, event.category, silent + 1, event.unclassified))
 
 

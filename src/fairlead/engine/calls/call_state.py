@@ -91,7 +91,7 @@ class AttemptResult(NamedTuple):
         return isinstance(self.outcome, HttpResponse) or self.outcome.sent
 
 
-def gate_of(admitted: Admitted) -> str:
+def admitted_by(admitted: Admitted) -> str:
     """Return what admitted a call; see `CallAttempted.gate`."""
     plan = admitted.plan
     if plan.breaker is None and plan.pool is None and plan.quota is None and not plan.buckets:
@@ -146,7 +146,7 @@ class CallState:
         """Count one more attempt, sent at *now_mono*."""
         self.attempts += 1
         self.sent_mono = self._in_flight_since_mono = now_mono
-        self.gate = gate_of(admitted)
+        self.gate = admitted_by(admitted)
 
     def end_attempt(self, now_mono: float) -> None:
         """Count the time of the attempt that has ended."""
@@ -164,7 +164,7 @@ class CallState:
             self._in_flight_since_mono = now_mono
 
     def attempt(self, now_mono: float) -> Attempt:
-        """Return the part of the state on which the next step depends."""
+        """Return the values by which policy decides whether to retry."""
         left_s = min(self.deadline_mono, self.started_mono + MAX_RETRYING_S) - now_mono
         return Attempt(
             self.retries,
@@ -182,7 +182,7 @@ class CallState:
         self.may_have_been_sent |= result.sent
 
     def admission_request(self) -> CallRequest:
-        """Return what the limits are asked for."""
+        """Return the request for admission of the next attempt."""
         call, left_s = self.call, self.left_s
         wait_s = self.max_inline_wait_s if call.wait_s is None else call.wait_s
         return CallRequest(
@@ -240,7 +240,7 @@ class CallState:
             stands_for,
         )
 
-    def refused(self, error: FairleadError) -> FairleadError:
+    def error_after_refusal(self, error: FairleadError) -> FairleadError:
         """Return the error of the call after *error* refused another attempt.
 
         Once an attempt was sent, the result must not say that nothing was sent: it is the failure of that
@@ -251,8 +251,12 @@ class CallState:
             return error
         if not self.may_have_been_sent:
             is_ours = is_own_fault(self.last.verdict.code)
-            return self.failed(self.last, Decision(NextAction.FAIL, why=error.message)) if is_ours else error
-        failed = self._failed(
+            return (
+                self.failure_error(self.last, Decision(NextAction.FAIL, why=error.message))
+                if is_ours
+                else error
+            )
+        failed = self._call_failed(
             self.last, Decision(NextAction.FAIL, why=f"it could not be tried again: {error.message}")
         )
         if not (failed.category or "").startswith("transient"):
@@ -261,7 +265,7 @@ class CallState:
         failed.__cause__ = error
         return failed
 
-    def credential_rejected(self, error: FairleadError) -> FairleadError:
+    def rejection_error(self, error: FairleadError) -> FairleadError:
         """Return the error of a call that got a 401 and no newer token, because of *error*.
 
         A connection that cannot refresh gets its own error: the provider rejected its only credential, and you
@@ -281,10 +285,10 @@ class CallState:
         rejected.account = self.call.key.account
         return rejected
 
-    def failed(self, result: AttemptResult, decision: Decision) -> CallFailedError | NotSentError:
+    def failure_error(self, result: AttemptResult, decision: Decision) -> CallFailedError | NotSentError:
         """Return the error of a call that ends with the failed attempt *result*."""
         if self.may_have_been_sent or result.sent:
-            return self._failed(result, decision)
+            return self._call_failed(result, decision)
         return NotSentError(  # without retry_after_s: a job would be rescheduled without end
             _why(result, decision),
             tenant=self.call.key.tenant,
@@ -294,7 +298,7 @@ class CallState:
             hint=HINTS.get(result.verdict.code, _NOT_SENT_HINT),
         )
 
-    def _failed(self, result: AttemptResult, decision: Decision) -> CallFailedError:
+    def _call_failed(self, result: AttemptResult, decision: Decision) -> CallFailedError:
         verdict = result.verdict
         transient = verdict.category is not None and verdict.category.transient
         hint_s = clamp_hint(verdict.hint_s or 0.0, daily_limit=verdict.daily)

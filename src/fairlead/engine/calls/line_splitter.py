@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 from fairlead._core.clock import Clock
 from fairlead.engine.base.timing import TimeLimit
 
-LONGEST_LINE_BYTES = 16 << 20
+MAX_LINE_BYTES = 16 << 20
 
 
 class LineTooLongError(Exception):
@@ -17,12 +17,13 @@ class LineTooLongError(Exception):
         super().__init__(f"a line of the response is longer than {longest_bytes} bytes")
 
 
-async def lines_of(
-    chunks: AsyncIterable[bytes], longest_bytes: int = LONGEST_LINE_BYTES
+async def split_lines(
+    chunks: AsyncIterable[bytes], longest_bytes: int = MAX_LINE_BYTES
 ) -> AsyncIterator[bytes]:
     r"""Yield the lines of *chunks* without their ends (``\n`` or ``\r\n``); the last one may have none.
 
-    Raises LineTooLongError before more than one line and one piece are held.
+    Raises:
+        LineTooLongError: A line is longer than *longest_bytes*. At most one line and one chunk are in memory.
     """
     line = bytearray()
     async for chunk in chunks:
@@ -38,7 +39,9 @@ async def lines_of(
         yield bytes(line.removesuffix(b"\r"))
 
 
-async def steady(chunks: AsyncIterable[bytes], clock: Clock, idle_s: float) -> AsyncIterator[bytes]:
+async def with_idle_timeout(
+    chunks: AsyncIterable[bytes], clock: Clock, idle_s: float
+) -> AsyncIterator[bytes]:
     """Yield *chunks*; raise TimeoutError once none has come for *idle_s*."""
     iterator = aiter(chunks)
     while True:

@@ -11,7 +11,7 @@ from fairlead.policy.reasons.limit_reasons import BREAKER
 
 CACHE_S = 1.0
 """How long a refusal is cached: a manual reset takes effect everywhere within 2 s. Spec: G12."""
-_MOST = 50_000
+_MAX_ENTRIES = 50_000
 
 
 class OpenBreakerCache:
@@ -19,7 +19,8 @@ class OpenBreakerCache:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._closed_until: dict[tuple[ConnectionKey, str], tuple[float, float]] = {}
+        self._open_breakers: dict[tuple[ConnectionKey, str], tuple[float, float]] = {}
+        """By connection and host: until when the breaker is open, and until when that is cached."""
 
     def record(self, key: ConnectionKey, host: str, error: FairleadError) -> None:
         """Cache *error* if an open breaker refused the call."""
@@ -28,21 +29,21 @@ class OpenBreakerCache:
             and error.reason == "breaker"
             and error.retry_after_s is not None
         ):
-            if len(self._closed_until) >= _MOST:
-                self._closed_until.clear()
+            if len(self._open_breakers) >= _MAX_ENTRIES:
+                self._open_breakers.clear()
             now_mono = self._clock.monotonic()
             until_mono = now_mono + error.retry_after_s
-            self._closed_until[key, host] = until_mono, min(until_mono, now_mono + CACHE_S)
+            self._open_breakers[key, host] = until_mono, min(until_mono, now_mono + CACHE_S)
 
     def check(self, key: ConnectionKey, host: str, is_limited: Callable[[], bool]) -> None:
         """Raise LimitExceededError if the breaker of *key* and *host* is cached as open and the call *is_limited*."""
-        cached = self._closed_until.get((key, host)) if self._closed_until else None
+        cached = self._open_breakers.get((key, host)) if self._open_breakers else None
         if cached is None:
             return
         until_mono, forget_mono = cached
         now_mono = self._clock.monotonic()
         if now_mono >= forget_mono:
-            del self._closed_until[key, host]
+            del self._open_breakers[key, host]
             return
         if not is_limited():
             return

@@ -31,7 +31,7 @@ from fairlead.policy.providers.pagination import NextPageError, PageRequest, Pag
 
 RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
 """Retries of each page. A wait longer than CAP_S ends the list with the pages so far. Spec: DEFAULTS §2."""
-MOST_PAGES = 10_000
+MAX_PAGES = 10_000
 
 Fetch = Callable[[PageRequest], Awaitable[CallResult]]
 """Requests one page."""
@@ -50,8 +50,11 @@ class Page:
     incomplete: CallFailedError | None = None
 
 
-def time_of(job: JobContext | None) -> Callable[[float], bool]:
-    """Return whether *job* has time for this wait and another page; without a job always True."""
+def has_time_for_page(job: JobContext | None) -> Callable[[float], bool]:
+    """Return the function that decides whether a wait and another page fit into the time of *job*.
+
+    The function takes the wait in seconds. Without a job it returns True.
+    """
 
     def may_wait(wait_s: float) -> bool:
         if job is None:
@@ -93,17 +96,17 @@ async def pages(
     request: PageRequest | None = first
     requests: set[tuple[str, str]] = set()
     while request is not None:
-        mark = (
+        identity = (
             request.url,
             repr((sorted(request.params.items()), sorted(request.variables.items(), key=str))),
         )
-        if mark in requests or len(requests) >= MOST_PAGES:
+        if identity in requests or len(requests) >= MAX_PAGES:
             hint = "check how this API hands out lists: `pages` of the call or of the profile"
-            message = f"the pages lead in a circle, or there are over {MOST_PAGES}"
+            message = f"the pages lead in a circle, or there are over {MAX_PAGES}"
             raise InvalidInputError(message, tenant=key.tenant, provider=key.provider, hint=hint)
-        requests.add(mark)
+        requests.add(identity)
         if not may_wait(0.0):
-            raise PageFailedError(request, _no_time(key))
+            raise PageFailedError(request, _no_time_error(key))
         result = await _fetch_with_retries(fetch, request, clock, draw, may_wait)
         items: Sequence[Any] | None = None
         try:
@@ -112,8 +115,8 @@ async def pages(
         except NextPageError as error:
             if items is not None:
                 yield Page(items, request)
-            raise PageFailedError(request, _not_followed(key, error, result)) from None
-        yield Page(items, next_request, _incomplete(key, result))
+            raise PageFailedError(request, _next_page_error(key, error, result)) from None
+        yield Page(items, next_request, _incomplete_error(key, result))
         request = next_request
 
 
@@ -127,33 +130,37 @@ async def _fetch_with_retries(
         except (FailedError, RefusedError, DependencyUnavailableError) as error:
             wait_s = backoff_s(attempt, base_s=BASE_S, cap_s=CAP_S, jitter=Jitter.EQUAL, draw=draw())
             wait_s = max(wait_s, error.retry_after_s or 0.0)
-            if attempt >= RETRIES or wait_s > CAP_S or not _may_pass(error) or not may_wait(wait_s):
+            if attempt >= RETRIES or wait_s > CAP_S or not _is_transient(error) or not may_wait(wait_s):
                 raise PageFailedError(request, error) from error
             attempt += 1
             await clock.sleep(wait_s)
 
 
-def _no_time(key: ConnectionKey) -> DeadlineExceededError:
+def _no_time_error(key: ConnectionKey) -> DeadlineExceededError:
     message = "there is no time left for the next page"
     return DeadlineExceededError(message, tenant=key.tenant, provider=key.provider)
 
 
-def _incomplete(key: ConnectionKey, result: CallResult) -> CallFailedError | None:
+def _incomplete_error(key: ConnectionKey, result: CallResult) -> CallFailedError | None:
     """Return why a partial page is incomplete, such as GraphQL data beside errors."""
     if result.verdict.result is not Result.PARTIAL:
         return None
     message = f"a page is incomplete: {result.verdict.why}"
-    return _failed(key, result, message, result.verdict.code, "compare the items with what the provider has")
+    return _page_error(
+        key, result, message, result.verdict.code, "compare the items with what the provider has"
+    )
 
 
-def _not_followed(key: ConnectionKey, error: NextPageError, result: CallResult) -> CallFailedError:
+def _next_page_error(key: ConnectionKey, error: NextPageError, result: CallResult) -> CallFailedError:
     hint = (
         "check `pages` of the call or of the profile; the credential goes to no other host than the one asked"
     )
-    return _failed(key, result, str(error), error.reason, hint)
+    return _page_error(key, result, str(error), error.reason, hint)
 
 
-def _failed(key: ConnectionKey, result: CallResult, message: str, reason: str, hint: str) -> CallFailedError:
+def _page_error(
+    key: ConnectionKey, result: CallResult, message: str, reason: str, hint: str
+) -> CallFailedError:
     return CallFailedError(
         message,
         tenant=key.tenant,
@@ -168,5 +175,5 @@ def _failed(key: ConnectionKey, result: CallResult, message: str, reason: str, h
     )
 
 
-def _may_pass(error: FairleadError) -> bool:
+def _is_transient(error: FairleadError) -> bool:
     return (error.category or "").startswith("transient") and not isinstance(error, DeadlineExceededError)

@@ -26,11 +26,11 @@ from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.timing import with_deadline
 from fairlead.engine.calls.attempt import AdmittedAttempt, classify_outcome
 from fairlead.engine.calls.batch_retry import wait_for_items
-from fairlead.engine.calls.buffered import BufferedStream, read, read_none
+from fairlead.engine.calls.buffered import BufferedStream, read_body, reads_no_response
 from fairlead.engine.calls.call_events import CallEvents
 from fairlead.engine.calls.call_state import AttemptResult, CallConfig, CallState
 from fairlead.engine.calls.open_breakers import OpenBreakerCache
-from fairlead.engine.calls.pages import Fetch, Page, pages, time_of
+from fairlead.engine.calls.pages import Fetch, Page, has_time_for_page, pages
 from fairlead.engine.calls.request import Call, CallResult, TokenSource
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.admission import Admission
@@ -105,7 +105,7 @@ class Pipeline:
             DependencyUnavailableError: PostgreSQL is unavailable, and no cached token is valid.
             InvalidInputError: The request cannot be sent, for example to this host.
         """
-        state = await self._start(call)
+        state = await self._new_state(call)
         while True:
             # Find what refuses the call before it takes a place under any limit.
             await self._prepare(state)
@@ -123,7 +123,7 @@ class Pipeline:
 
     @asynccontextmanager
     async def stream(
-        self, call: Call, *, read_whole: Callable[[HttpStream], bool] = read_none
+        self, call: Call, *, read_whole: Callable[[HttpStream], bool] = reads_no_response
     ) -> AsyncIterator[HttpStream]:
         """Send *call* and yield the response once its headers have arrived; the body follows as it arrives.
 
@@ -137,7 +137,7 @@ class Pipeline:
         Raises:
             CallFailedError: Also if the body of a success breaks off within the block.
         """
-        state = await self._start(call)
+        state = await self._new_state(call)
         while True:
             await self._prepare(state)
             async with self._attempt(state) as admission, self._open_stream(state, admission) as stream:
@@ -149,9 +149,11 @@ class Pipeline:
                     except StreamBrokenError as broken:
                         if broken.stream is not stream:  # the stream of another call inside this block
                             raise
-                        raise self._broken_off(broken.no_response, state, admission) from None
+                        raise self._record_broken_body(broken.no_response, state, admission) from None
                     return
-                outcome = stream if isinstance(stream, NoResponse) else await read(stream, is_whole=is_whole)
+                outcome = (
+                    stream if isinstance(stream, NoResponse) else await read_body(stream, is_whole=is_whole)
+                )
                 result = classify_outcome(outcome, state, admission, now_epoch_s=self._epoch_s())
             if await self._handle_result(state, result):
                 assert isinstance(result.outcome, HttpResponse)
@@ -173,7 +175,7 @@ class Pipeline:
         self, key: ConnectionKey, fetch: Fetch, pagination: PaginationConfig, first: PageRequest
     ) -> AsyncIterator[Page]:
         """Yield the pages of a list, see `pages.pages`. A job starts no page for which it has no time."""
-        may_wait = time_of(current_job.get())
+        may_wait = has_time_for_page(current_job.get())
         return pages(key, fetch, pagination, first, clock=self._clock, draw=self._draw, may_wait=may_wait)
 
     # ---- before the request is sent ------------------------------------------------------------
@@ -195,7 +197,7 @@ class Pipeline:
             left_s = min(left_s, job.remaining_s - buffer_s(job.timeout_s))
         return await self._within(left_s, self._admitter.connection(key), key, "its connection")
 
-    async def _start(self, call: Call) -> CallState:
+    async def _new_state(self, call: Call) -> CallState:
         """Return the state of a new call. In a job it ends early enough for the job to end. Spec: C6."""
         started_mono = self._clock.monotonic() if call.started_mono is None else call.started_mono
         connection = self._admitter.cached_connection(call.key)
@@ -235,7 +237,7 @@ class Pipeline:
             if state.left_s <= 0:
                 raise _deadline_error(call.key, "there is no time left to begin the call")
         except FairleadError as error:
-            raise self._events.refuse(state, error)  # noqa: B904 (`CallState.refused` sets the cause)
+            raise self._events.record_refusal(state, error)  # noqa: B904 (its cause is set)
 
     # ---- while an admission is held ------------------------------------------------------------
 
@@ -246,7 +248,7 @@ class Pipeline:
         try:
             return await self._transport.send(state.http_request())
         except InvalidInputError as error:
-            raise self._not_valid(state, admission, error)  # noqa: B904 (`CallState.refused` sets the cause)
+            raise self._refuse_invalid(state, admission, error)  # noqa: B904 (its cause is set)
 
     @asynccontextmanager
     async def _open_stream(
@@ -260,12 +262,14 @@ class Pipeline:
         except InvalidInputError as error:
             if is_open:
                 raise
-            raise self._not_valid(state, admission, error)  # noqa: B904 (`CallState.refused` sets the cause)
+            raise self._refuse_invalid(state, admission, error)  # noqa: B904 (its cause is set)
 
-    def _not_valid(self, state: CallState, admission: Admission, error: InvalidInputError) -> FairleadError:
+    def _refuse_invalid(
+        self, state: CallState, admission: Admission, error: InvalidInputError
+    ) -> FairleadError:
         """Record that the request is not valid HTTP, so that nothing was sent, and return the error to raise."""
         admission.not_sent()
-        return self._events.refuse(state, error)
+        return self._events.record_refusal(state, error)
 
     def _record_headers(self, stream: HttpStream, state: CallState, admission: Admission) -> None:
         """Record the success of a streamed response; its body is not classified."""
@@ -276,15 +280,17 @@ class Pipeline:
             admission.report_responding()
         state.headers_delivered = True
         head = AttemptResult(HttpResponse(stream.status, stream.headers, b"", 0.0), response, DONE)
-        self._events.attempt(state, head, RETURN)
+        self._events.record_attempt(state, head, RETURN)
 
-    def _broken_off(self, outcome: NoResponse, state: CallState, admission: Admission) -> FairleadError:
+    def _record_broken_body(
+        self, outcome: NoResponse, state: CallState, admission: Admission
+    ) -> FairleadError:
         """Record that a body ended early, and return the error to raise. It cannot be retried any more."""
         now_epoch_s = self._epoch_s()
         result = classify_outcome(outcome, state, admission, now_epoch_s=now_epoch_s, headers_delivered=True)
         decision = Decision(NextAction.FAIL, why="its head was given")
-        error = state.failed(result, decision)
-        self._events.attempt(state, result, decision, error)
+        error = state.failure_error(result, decision)
+        self._events.record_attempt(state, result, decision, error)
         return error
 
     # ---- between attempts ----------------------------------------------------------------------
@@ -304,8 +310,8 @@ class Pipeline:
                 draw=self._draw(),
                 factor=state.config.profile.backoff_factor,
             )
-            error = state.failed(result, decision) if decision.action is NextAction.FAIL else None
-        self._events.attempt(state, result, decision, error)
+            error = state.failure_error(result, decision) if decision.action is NextAction.FAIL else None
+        self._events.record_attempt(state, result, decision, error)
         if error is not None:
             raise error
         match decision.action:
@@ -329,10 +335,10 @@ class Pipeline:
             left_s = state.deadline_mono - self._clock.monotonic()
             state.token = await self._within(left_s, newer_token, key, "a newer credential")
         except FairleadError as error:
-            rejected = state.credential_rejected(error)
-            raised = state.refused(rejected) if state.may_have_acted else rejected
-            self._events.refused(state, rejected, raised)
-            raise raised  # noqa: B904 (`CallState.refused` sets the cause)
+            rejected = state.rejection_error(error)
+            raised = state.error_after_refusal(rejected) if state.may_have_acted else rejected
+            self._events.record_refused(state, rejected, raised)
+            raise raised  # noqa: B904 (its cause is set)
         state.refreshed = True
 
 

@@ -24,7 +24,7 @@ class _Count:
     code: str = ""
 
 
-class Unclassified:
+class UnclassifiedCounter:
     """The counters of one process. *due_mono*: when the next event is due."""
 
     def __init__(self, emit: Emit) -> None:

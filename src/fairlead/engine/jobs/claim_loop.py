@@ -23,9 +23,10 @@ from fairlead.engine.jobs.worker_settings import WorkerSettings
 from fairlead.engine.ports import Job, JobStore
 from fairlead.events import Emit
 
-SOON_SHARE = 0.02  # of the poll interval: the shortest wait for due jobs that could not be claimed
-MOST_EMPTY_LOOKS = 3
-"""How often that wait is multiplied by four."""
+MIN_WAIT_SHARE = 0.02
+"""The shortest wait for due jobs that could not be claimed, as a share of the poll interval."""
+MAX_BACKOFF_STEPS = 3
+"""How often that wait is multiplied by four while claims find due jobs and return none."""
 
 
 @dataclass(slots=True)
@@ -68,10 +69,10 @@ class ClaimLoop:
         self._clock = clock
         self._draw = draw
         self._reporter = FailureReporter("worker", clock=clock, draw=draw, emit=emit)
-        self._half = settings.concurrency // 2
+        self._half_capacity = settings.concurrency // 2
         self._claiming: PendingClaim | None = None
         self._step_limit: TimeLimit | None = None
-        self._empty_looks = 0  # checks in a row that found due jobs but could not claim them
+        self._empty_claims = 0  # claims in a row that returned no job although some were due
         self._next_claim_mono = clock.monotonic()
         self.woken = asyncio.Event()
         """Set when there may be something to do."""
@@ -79,12 +80,12 @@ class ClaimLoop:
         """False after a claim without jobs, until the next `wake`."""
 
     def wake(self) -> None:
-        """Check for jobs now; a hint that there may be some."""
+        """Claim now, because there may be new jobs."""
         self.more_work_hinted = True
         self.woken.set()
 
     def stop(self) -> None:
-        """Give the current step 2 s to end, because the store may not respond."""
+        """Limit the current step to 2 s after the worker was stopped, because the store may not respond."""
         if self._step_limit is not None:
             self._clock.call_later(LEAVE_S, self._step_limit.expire)
 
@@ -116,30 +117,35 @@ class ClaimLoop:
             return 0.0 if limit.expired else self._reporter.failure(error)
 
     async def _step(self) -> float:
+        """Serve a suspect if one is due, else claim and start jobs; return the seconds to the next step."""
         if self._claiming is None:
-            self._suspects.release_late()
+            self._suspects.release_if_late()
             session_id = self._heartbeat.session_id
             if session_id is None or not self._may_claim():
-                return self._poll_s()
-            if self._suspects.is_due() and await self._suspects.serve(session_id):
-                return self._poll_s()
+                return self._next_poll_s()
+            if self._suspects.is_due() and await self._suspects.claim_and_start(session_id):
+                return self._next_poll_s()
             gap_s = self._next_claim_mono - self._clock.monotonic()
             if gap_s > 0:
                 await self._clock.sleep(gap_s)
             self._begin_claim()
             if self._claiming is None:  # the worker is woken when anything of this changes
-                return 0.0 if self._suspects.may_follow() else self._poll_s()
+                return 0.0 if self._suspects.skip_rest_if_idle() else self._next_poll_s()
         return await self._start_claimed(self._claiming)
 
     def _begin_claim(self, arriving: int = 0) -> None:
-        """Start a claim for the free capacity beside *arriving* jobs, at most half of all."""
+        """Start a claim for the free capacity, at most half of the worker's.
+
+        Args:
+            arriving: Jobs that were claimed and are about to start.
+        """
         free = self._settings.concurrency - len(self._runs) - arriving
         session_id = self._heartbeat.session_id
         claims = self._suspects.current_filter()
         if free <= 0 or claims is None or session_id is None or self._drain.is_requested:
             return
         self._next_claim_mono = self._clock.monotonic() + self._settings.claim_gap_s
-        demand = min(free, self._settings.concurrency - self._half)
+        demand = min(free, self._settings.concurrency - self._half_capacity)
         jobs = asyncio.create_task(self._jobs.claim(claims, demand, session_id))
         self._claiming = PendingClaim(jobs, demand, session_id)
 
@@ -152,31 +158,37 @@ class ClaimLoop:
         self._reporter.success()
         if not jobs:
             self.more_work_hinted = False
-            return 0.0 if self._suspects.may_follow() else await self._idle_s()
+            return 0.0 if self._suspects.skip_rest_if_idle() else await self._idle_wait_s()
         faultpoint("job.after_claim")
-        self._suspects.schedule.other_work_started()
+        self._suspects.schedule.record_other_work()
         self.more_work_hinted = True
-        self._empty_looks = 0
+        self._empty_claims = 0
         free = self._settings.concurrency - len(self._runs) - len(jobs)
         is_suspects_turn = self._suspects.schedule.should_claim(self._clock.monotonic())
-        if len(jobs) >= claim.demand and free >= self._half and not is_suspects_turn and self._may_claim():
+        if (
+            len(jobs) >= claim.demand
+            and free >= self._half_capacity
+            and not is_suspects_turn
+            and self._may_claim()
+        ):
             self._begin_claim(arriving=len(jobs))
         for job in jobs:
             self._runs.start(job, claim.session_id)
-        return self._poll_s() if len(self._runs) >= self._settings.concurrency else 0.0
+        return self._next_poll_s() if len(self._runs) >= self._settings.concurrency else 0.0
 
-    async def _idle_s(self) -> float:
-        """Return the seconds until the next job is due, at most a poll interval."""
+    async def _idle_wait_s(self) -> float:
+        """Return how long to wait after an empty claim, until a job is due: at most a poll interval."""
         claims = self._suspects.current_filter()
         wait_s = None if claims is None else await self._jobs.next_due_in_s(claims)
-        poll_s = self._poll_s()
+        poll_s = self._next_poll_s()
         if wait_s is None:
             return poll_s
         if wait_s <= 0:  # due but not claimed: other workers serve these lanes, or it is a suspect
-            wait_s = self._settings.poll_s * SOON_SHARE * 4**self._empty_looks * (0.5 + self._draw())
-            self._empty_looks = min(self._empty_looks + 1, MOST_EMPTY_LOOKS)
-        return min(poll_s, max(wait_s, self._settings.poll_s * SOON_SHARE))
+            wait_s = self._settings.poll_s * MIN_WAIT_SHARE * 4**self._empty_claims * (0.5 + self._draw())
+            self._empty_claims = min(self._empty_claims + 1, MAX_BACKOFF_STEPS)
+        return min(poll_s, max(wait_s, self._settings.poll_s * MIN_WAIT_SHARE))
 
-    def _poll_s(self) -> float:
+    def _next_poll_s(self) -> float:
+        """Return the seconds until the next step of a worker that is not woken."""
         poll_s = self._settings.poll_s * (0.5 + self._draw())
-        return min(poll_s, self._suspects.schedule.next_check_s(self._clock.monotonic()))
+        return min(poll_s, self._suspects.schedule.seconds_to_next_check(self._clock.monotonic()))

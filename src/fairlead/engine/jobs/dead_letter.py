@@ -40,14 +40,16 @@ from fairlead.policy.text.safe import safe_text
 PROCESS = "dead_letter.process"
 SPREAD_S = 60.0
 """Replays of one run are spread over this long, so that an outage does not end in a herd."""
-ONCE_FOR_S = 8 * 86_400.0
+NOTICE_UNIQUE_FOR_S = 8 * 86_400.0
 """A notice's unique key outlives the dead letter, so that a run that died half-way sends nothing twice."""
-PUT_OFF_S = 900.0
+RETRY_AFTER_S = 900.0
 """When a dead letter that could not be handled is retried."""
-BY = "fairlead"
+ACTOR = "fairlead"
+"""The author of abandonments."""
 
 _TIMEOUT_S = 300.0
-_SPARE_S = 15.0
+_MIN_LEFT_S = 15.0
+"""The least time left of the job's timeout for another batch."""
 
 
 class DeadLetterProcessor:
@@ -83,7 +85,7 @@ class DeadLetterProcessor:
         """Handle everything that is due, and return the number of dead letters by action: see ``_act``."""
         counts: Counter[str] = Counter()
         handled: set[object] = set()
-        while context.remaining_s > _SPARE_S:
+        while context.remaining_s > _MIN_LEFT_S:
             batch = await self._entries.due(self._rules.batch)
             due = [entry for entry in batch if entry.dead_letter_id not in handled]
             for entry in due:
@@ -96,7 +98,7 @@ class DeadLetterProcessor:
         return dict(counts)
 
     async def _handle(self, entry: DeadLetter) -> str:
-        """Handle one dead letter; an error affects no other."""
+        """Take the next action for one dead letter, and return its name. An error affects no other."""
         try:
             return await self._act(entry)
         except Exception as error:  # noqa: BLE001 (Q10: errors are isolated per entry)
@@ -106,8 +108,11 @@ class DeadLetterProcessor:
             return await self._postpone(entry)
 
     async def _postpone(self, entry: DeadLetter) -> str:
-        """Retry later; leave a dead letter past the age of abandonment to an operator."""
-        later_s = PUT_OFF_S if entry.age_s < self._rules.abandon_after_s else None
+        """Postpone a dead letter that could not be handled.
+
+        One past the age of abandonment is left to an operator.
+        """
+        later_s = RETRY_AFTER_S if entry.age_s < self._rules.abandon_after_s else None
         try:
             await self._entries.postpone(entry.dead_letter_id, later_s, last_at=entry.last_at)
         except Exception:  # noqa: BLE001 (reported already; it stays due for the next run)
@@ -115,6 +120,7 @@ class DeadLetterProcessor:
         return "failed"
 
     async def _act(self, entry: DeadLetter) -> str:
+        """Take the action that policy decides on, and return its name for the counts of the run."""
         now = entry.first_at + timedelta(seconds=entry.age_s)  # the database's
         match next_action(entry, now, self._rules):
             case RedriveNow():
@@ -122,11 +128,13 @@ class DeadLetterProcessor:
             case StartReauth():
                 if entry.kind != REFRESH:  # a lost grant has its notice from the transaction that recorded it
                     await self._notify(entry, last=False)
-                await self._schedule_check(replace(entry, reauth_started_at=now), now, reauth_started=True)
+                await self._schedule_next_action(
+                    replace(entry, reauth_started_at=now), now, reauth_started=True
+                )
                 return "reauth_started"
             case LastNotice():
                 await self._notify(entry, last=True)
-                await self._schedule_check(replace(entry, last_notice_at=now), now, notified=True)
+                await self._schedule_next_action(replace(entry, last_notice_at=now), now, notified=True)
                 return "last_notice"
             case Abandon(reason):
                 return await self._abandon(entry, reason)
@@ -138,18 +146,20 @@ class DeadLetterProcessor:
                 return "closed"
 
     async def _redrive(self, entry: DeadLetter, now: datetime) -> str:
-        job = replay_of(entry, self._ids, delay_s=self._draw() * SPREAD_S)
+        """Enqueue the replay of a dead letter."""
+        job = replay_job(entry, self._ids, delay_s=self._draw() * SPREAD_S)
         redriven = await self._entries.redrive(entry.dead_letter_id, job, last_at=entry.last_at)
-        # if not: it was closed meanwhile, or the same work is open already; its replay is a matter for later
-        await self._schedule_check(replace(entry, replay_job_id=job.job_id), now)
+        # False if it was closed meanwhile, or if the same work is open already: it is retried later
+        await self._schedule_next_action(replace(entry, replay_job_id=job.job_id), now)
         return "redriven" if redriven else "left"
 
     async def _notify(self, entry: DeadLetter, *, last: bool) -> None:
         await self._jobs.enqueue([_notice(entry, self._ids, last=last)])
 
-    async def _schedule_check(
+    async def _schedule_next_action(
         self, entry: DeadLetter, now: datetime, *, reauth_started: bool = False, notified: bool = False
     ) -> None:
+        """Store when the action after this one is due, and which one was taken."""
         action: Action = next_action(entry, now, self._rules)
         await self._entries.postpone(
             entry.dead_letter_id,
@@ -164,24 +174,22 @@ class DeadLetterProcessor:
             entry.dead_letter_id,
             status=DeadLetterStatus.ABANDONED.value,
             resolution=Resolution.ABANDONED.value,
-            by=BY,
+            by=ACTOR,
             reason=reason,
             last_at=entry.last_at,
         )
         return "abandoned" if closed else "closed"
 
     async def _check_bounds(self) -> None:
+        """Emit an event for each queue that has too many open dead letters to accept new jobs."""
         for queue in self._queues:
             still_open = await self._entries.open_count(queue)
             if bound_verdict(still_open, 0, self._rules.bound).refuse:
                 self._emit(DeadLettersFull(queue, still_open, self._rules.bound))
 
 
-def replay_of(entry: DeadLetter, ids: Ids, *, delay_s: float = 0.0) -> NewJob:
-    """Return the job that retries a dead letter's work, due *delay_s* from now, with the same lineage.
-
-    Spec: R19.
-    """
+def replay_job(entry: DeadLetter, ids: Ids, *, delay_s: float = 0.0) -> NewJob:
+    """Return the job that retries a dead letter's work, due *delay_s* from now. Spec: R19."""
     return NewJob(
         job_id=ids.uuid7(),
         kind=entry.kind,
@@ -198,6 +206,7 @@ def replay_of(entry: DeadLetter, ids: Ids, *, delay_s: float = 0.0) -> NewJob:
 
 
 def _notice(entry: DeadLetter, ids: Ids, *, last: bool) -> NewJob:
+    """Return the job that notifies the customer to grant access again; *last* before it is abandoned."""
     job_id = ids.uuid7()
     about: dict[str, Json] = {
         "event_id": str(job_id),
@@ -213,11 +222,11 @@ def _notice(entry: DeadLetter, ids: Ids, *, last: bool) -> NewJob:
         kind=NEEDS_REAUTH,
         tenant_id=entry.tenant_id,
         provider=entry.provider,
-        # as credential_require_reauth has it, so that all notices of a connection stand in one lane
+        # as in credential_require_reauth, so that all notices of a connection wait in one lane
         group_key=str(entry.connection_id or ""),
         priority=Priority.URGENT,
         args=about,
         # repeated failures are reported once, and each abandonment is announced
         unique_key=f"last-notice:{entry.lineage_id}" if last else f"reauth:{entry.dead_letter_id}",
-        unique_for_s=ONCE_FOR_S,
+        unique_for_s=NOTICE_UNIQUE_FOR_S,
     )

@@ -1,4 +1,4 @@
-"""The end of a worker: running jobs end within the grace, the rest is handed back, results are written.
+"""The drain of a worker: running jobs end within the grace, the rest is handed back, results are written.
 
     stop > jobs end > 75 %: cancel the rest > 90 %: hand back what ignores it > 100 %: stop writing results
 
@@ -24,7 +24,7 @@ CANCEL_FORCED_S, WRITE_FORCED_S, LAST_WRITE_S = 1.0, 2.0, 1.0
 
 
 class Drain:
-    """The stop of one worker.
+    """The stop of one worker, in stages of its grace period.
 
     Args:
         grace_s: Seconds from the stop to the end of the worker.
@@ -49,8 +49,8 @@ class Drain:
         elif self._forced_mono is None:
             self._forced_mono = self._clock.monotonic()
 
-    def end_by(self) -> float | None:
-        """Return when running jobs are cancelled, on the monotonic clock; None before a stop."""
+    def cancel_at_mono(self) -> float | None:
+        """Return when the running jobs will be cancelled, on the monotonic clock; None before a stop."""
         if self._stopped_mono is None:
             return None
         return self._stopped_mono + self._grace_s * RUN_SHARE
@@ -58,7 +58,8 @@ class Drain:
     async def run(self, runs: JobRuns, acks: Acknowledger, woken: asyncio.Event) -> None:
         """Wait for the jobs of *runs*, hand back the rest, and let *acks* write the results.
 
-        *woken* is set whenever a run or a write has ended, and at a second stop.
+        Args:
+            woken: Is set whenever a run or a write has ended, and at a second stop.
         """
         self._emit(WorkerDraining(len(runs), self._grace_s))
         await self._wait_while(lambda: len(runs), woken, RUN_SHARE, forced_s=0.0)
@@ -81,7 +82,14 @@ class Drain:
         forced_s: float,
         at_least_s: float = 0.0,
     ) -> None:
-        """Wait until *count* is 0, *share* of the grace is over, or *forced_s* after a second stop."""
+        """Wait until *count* returns 0, or until the time for it is over.
+
+        Args:
+            count: Returns how many jobs or outcomes are left.
+            share: The share of the grace, from the stop, at which the wait ends.
+            forced_s: Seconds after a second stop at which it ends earlier.
+            at_least_s: The least seconds to wait, however late it starts.
+        """
         started_mono = self._clock.monotonic()
         while count():
             assert self._stopped_mono is not None

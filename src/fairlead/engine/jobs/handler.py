@@ -18,10 +18,12 @@ from fairlead.policy.text.names import check_name
 from fairlead.policy.text.number import number_of
 
 JOB_TIMEOUT_S = 60.0
+"""How long a run may take, unless its handler says otherwise."""
 SAVED = "fairlead.saved"
 """The field of a job's stored args for the values that its runs saved."""
 
 OnError = Callable[[Exception, "JobContext"], object]
+"""Called with the exception that failed a run, and the context of that run."""
 
 PauseScope = Literal["group", "tenant", "provider"]
 """What a handler may pause: the group of its job, or all jobs of its tenant or its provider."""
@@ -132,12 +134,15 @@ class JobContext:
 
     @property
     def _next_args(self) -> Mapping[str, Json] | None:
-        """The args for the next run; None if this run saved nothing."""
+        """The args to store for the next run, with the saved values; None if this run saved nothing."""
         return None if self._saved is None else {**self.job.args, SAVED: self._saved}
 
     @property
     def group(self) -> str:
-        """What is paused together: an account by default (``shopify/default``); "" without a group."""
+        """The group of the job, which is paused as a whole: by default an account (``shopify/default``).
+
+        It is "" without a group.
+        """
         return self.job.group_key
 
     @property
@@ -146,12 +151,15 @@ class JobContext:
         return tuple(self._pauses.values())
 
     def snooze(self, delay_s: float, reason: str = "snoozed by its handler") -> Snooze:
-        """Run again after *delay_s* seconds without using up an attempt, even if you do not return this."""
+        """Run the job again after *delay_s* seconds, without counting an attempt.
+
+        It applies even if the handler does not return this value but None.
+        """
         self._requested_outcome = Snooze(delay_s, reason)
         return self._requested_outcome
 
     def cancel(self, reason: str) -> Cancel:
-        """End without a dead letter, even if you do not return this."""
+        """End the job without a dead letter, even if the handler does not return this value but None."""
         self._requested_outcome = Cancel(reason)
         return self._requested_outcome
 
@@ -188,6 +196,7 @@ class JobContext:
         return outcome
 
     def _scope(self, of: PauseScope, group: str | None) -> Scope | None:
+        """Return what a pause of this kind covers; None if the job has no group or names no provider."""
         job = self.job
         if of == "tenant":
             return Scope(ScopeKind.TENANT, job.tenant_id)

@@ -28,9 +28,10 @@ from fairlead.events import Emit, LeaseLost
 
 T = TypeVar("T")
 
-BEATS_PER_LEASE = 3
-LAST_TRY_SHARE = 0.1
-"""Share of the lease that a renewal may take once the lease has expired."""
+RENEWALS_PER_LEASE = 3
+"""How often a session is renewed within one lease, so that one or two lost renewals do no harm."""
+LATE_RENEWAL_SHARE = 0.1
+"""How long a renewal may take once the lease has expired, as a share of the lease."""
 
 OnLost = Callable[[UUID, str], None]
 """Called with the lost session and the reason; stops its work at once and never raises."""
@@ -41,7 +42,7 @@ class Heartbeat:
 
     Args:
         lease_s: Seconds without a renewal after which other processes declare this one lost. Default 30.
-        master_keys: The ids of the master keys that this process holds.
+        master_keys: The ids of the master keys that this process has_session.
         app_version: The application's version, for the operator.
     """
 
@@ -68,27 +69,27 @@ class Heartbeat:
         self._lease_s = lease_s
         self._master_keys = master_keys
         self._app_version = app_version
-        self._refresh_keys: Callable[[], Awaitable[None]] | None = None
+        self._reload_keys: Callable[[], Awaitable[None]] | None = None
         self._keys_renewed_at: datetime | None = None
         self._reporter = FailureReporter("heartbeat", clock=clock, draw=draw, emit=emit)
         self._on_lost: list[OnLost] = []
         self._on_opened: list[Callable[[], None]] = []
-        self._running: Callable[[], Sequence[UUID]] = tuple
+        self._running_job_ids: Callable[[], Sequence[UUID]] = tuple
         self._on_cancelled: Callable[[frozenset[int]], None] = lambda lease_ids: None
         self._trouble: Callable[[], str | None] = lambda: None
         self._session_id: UUID | None = None
-        self._had_one = False
-        self._confirmed = 0.0
+        self._had_session = False
+        self._confirmed_mono = 0.0
         self._opened = asyncio.Event()
         self._stop = asyncio.Event()
-        self._asking: TimeLimit | None = None
+        self._request_limit: TimeLimit | None = None
 
     @property
     def session_id(self) -> UUID | None:
         """The session under which work may be claimed and sent; None before the first and while fenced."""
         return self._session_id
 
-    def holds(self) -> bool:
+    def has_session(self) -> bool:
         """Return whether there is a session."""
         return self._session_id is not None
 
@@ -102,7 +103,7 @@ class Heartbeat:
         """Seconds for which the session is certainly still valid; 0.0 without one."""
         if self._session_id is None:
             return 0.0
-        return max(0.0, self._confirmed + self._lease_s - self._clock.monotonic())
+        return max(0.0, self._confirmed_mono + self._lease_s - self._clock.monotonic())
 
     def on_lost(self, callback: OnLost) -> None:
         """Call *callback* whenever a session is lost."""
@@ -113,59 +114,72 @@ class Heartbeat:
         self._on_opened.append(callback)
 
     def on_cancelled(
-        self, running: Callable[[], Sequence[UUID]], callback: Callable[[frozenset[int]], None]
+        self, running_job_ids: Callable[[], Sequence[UUID]], callback: Callable[[frozenset[int]], None]
     ) -> None:
-        """Request with each renewal which *running* jobs were cancelled, and pass their lease ids on."""
-        self._running, self._on_cancelled = running, callback
+        """Call *callback* with the lease ids of running jobs that an operator cancelled.
 
-    def on_keys_renewed(self, refresh_keys: Callable[[], Awaitable[None]]) -> None:
-        """Await *refresh_keys* when a key rotation asks for the data keys to be looked up again."""
-        self._refresh_keys = refresh_keys
+        Args:
+            running_job_ids: Returns the ids of the running jobs; they are sent with each renewal.
+            callback: Stops the runs with these lease ids.
+        """
+        self._running_job_ids, self._on_cancelled = running_job_ids, callback
 
-    def report(self, trouble: Callable[[], str | None]) -> None:
-        """Report the *trouble* of this process with each renewal; None: it is well."""
+    def on_keys_renewed(self, reload: Callable[[], Awaitable[None]]) -> None:
+        """Await *reload* after a key rotation, to read the current data keys again."""
+        self._reload_keys = reload
+
+    def report_trouble(self, trouble: Callable[[], str | None]) -> None:
+        """Report with each renewal why this process claims no jobs, so that operators see it.
+
+        Args:
+            trouble: Returns the reason. None: the process is well.
+        """
         self._trouble = trouble
 
-    async def opened(self) -> UUID:
+    async def wait_until_open(self) -> UUID:
         """Wait until there is a session, and return its id."""
         while self._session_id is None:
             await self._opened.wait()
         return self._session_id
 
     async def run(self) -> None:
-        """Open, renew and replace the session until ``stop``; then close it: its leases are free at once.
+        """Open, renew and replace the session until ``stop``; then close it, which frees its leases at once.
 
-        Raises what keeps the first session from being opened, unless that is an outage.
+        Raises:
+            Exception: The first session cannot be opened, and the reason is no outage.
         """
         try:
             while not self._stop.is_set():
                 if self._session_id is None:
                     await self._open()
                 else:
-                    await self._beat()
+                    await self._renew_when_due()
         finally:
             await self._close()
 
     def stop(self) -> None:
-        """End ``run``; to be called once the work of the session has ended.
+        """End ``run``. Call it once the work of the session has ended.
 
-        A renewal that is under way is given up: a store that is silent would hold up the end of this process.
+        A renewal that is under way is cancelled, because an unresponsive store would delay the process's end.
         """
         self._stop.set()
-        if self._asking is not None:
-            self._asking.expire()
+        if self._request_limit is not None:
+            self._request_limit.expire()
 
     # ---- one step ------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        session_id, sent = self._ids.uuid7(), self._clock.monotonic()
+        """Open a new session, or wait before the next attempt."""
+        session_id, sent_mono = self._ids.uuid7(), self._clock.monotonic()
         try:
             opening = self._sessions.open(
                 session_id, self._identity, self._lease_s, self._version, self._master_keys, self._app_version
             )
-            await self._within(opening, self._lease_s / BEATS_PER_LEASE)
+            await self._within(opening, self._lease_s / RENEWALS_PER_LEASE)
         except Exception as error:
-            if not self._had_one and not is_outage(error):  # waiting does not repair it, and no job runs yet
+            if not self._had_session and not is_outage(
+                error
+            ):  # waiting does not repair it, and no job runs yet
                 raise
             if self._stop.is_set():  # the store may have opened it: `_close` ends it
                 self._session_id = session_id
@@ -174,16 +188,17 @@ class Heartbeat:
             await wait_event(self._stop, self._clock, self._reporter.failure(error))
             return
         self._reporter.success()
-        if self._had_one:  # the lost session has no pending request of a rotation
-            await self._refresh_keys_if_asked(None)
-        self._session_id, self._confirmed, self._had_one = session_id, sent, True
+        if self._had_session:  # a key rotation may have sent its request to the lost session
+            await self._look_up_keys(None)
+        self._session_id, self._confirmed_mono, self._had_session = session_id, sent_mono, True
         self._opened.set()
         for callback in self._on_opened:
             callback()
 
-    async def _beat(self) -> None:
-        due = self._confirmed + self._lease_s / BEATS_PER_LEASE
-        if await wait_event(self._stop, self._clock, due - self._clock.monotonic()):
+    async def _renew_when_due(self) -> None:
+        """Wait until the next renewal is due, and renew the session until that succeeds or it is lost."""
+        due_mono = self._confirmed_mono + self._lease_s / RENEWALS_PER_LEASE
+        if await wait_event(self._stop, self._clock, due_mono - self._clock.monotonic()):
             return
         while self._session_id is not None and not self._stop.is_set():
             wait_s = await self._renew(self._session_id)
@@ -192,12 +207,17 @@ class Heartbeat:
             await wait_event(self._stop, self._clock, wait_s)
 
     async def _renew(self, session_id: UUID) -> float | None:
-        """Send one renewal. Return None if it is settled, else the seconds until the next attempt."""
-        sent = self._clock.monotonic()
-        # the lease counts from the asking: the store's own count begins later, so ours ends first
-        limit_s = max(min(self.left_s, self._lease_s / BEATS_PER_LEASE), self._lease_s * LAST_TRY_SHARE)
+        """Send one renewal. Return the seconds until the next attempt, or None if none is needed.
+
+        None is needed after a success, and after the session was lost or the heartbeat stopped.
+        """
+        sent_mono = self._clock.monotonic()
+        # count the lease from the time of sending: the store counts from later, so ours ends first
+        limit_s = max(
+            min(self.left_s, self._lease_s / RENEWALS_PER_LEASE), self._lease_s * LATE_RENEWAL_SHARE
+        )
         try:
-            beat = self._sessions.heartbeat(session_id, self._running(), self._trouble())
+            beat = self._sessions.heartbeat(session_id, self._running_job_ids(), self._trouble())
             renewed = await self._within(beat, limit_s)
         except Exception as error:  # noqa: BLE001 (whatever keeps us from renewing, the lease runs out)
             if self._stop.is_set():
@@ -209,31 +229,32 @@ class Heartbeat:
             return None
         self._reporter.success()
         if renewed is not None:
-            self._confirmed = sent
+            self._confirmed_mono = sent_mono
             self._on_cancelled(renewed.cancelled)
             if renewed.data_keys_renewed_at != self._keys_renewed_at:
-                await self._refresh_keys_if_asked(renewed.data_keys_renewed_at)
+                await self._look_up_keys(renewed.data_keys_renewed_at)
         else:
             self._lose(session_id, "it was declared lost by another process")
         return None
 
-    async def _refresh_keys_if_asked(self, asked_at: datetime | None) -> None:
-        """Look up the current data keys again. An error is left to the next seal."""
+    async def _look_up_keys(self, asked_at: datetime | None) -> None:
+        """Read the current data keys again, as a rotation requested. The next seal reports an error."""
         self._keys_renewed_at = asked_at
-        if self._refresh_keys is not None:
+        if self._reload_keys is not None:
             with suppress(Exception):
-                await self._within(self._refresh_keys(), self._lease_s * LAST_TRY_SHARE)
+                await self._within(self._reload_keys(), self._lease_s * LATE_RENEWAL_SHARE)
 
     async def _within(self, request: Awaitable[T], limit_s: float) -> T:
         """Await *request*, unless it takes longer than *limit_s* or the heartbeat is stopped."""
-        self._asking = TimeLimit(self._clock, limit_s)
+        self._request_limit = TimeLimit(self._clock, limit_s)
         try:
-            async with self._asking:
+            async with self._request_limit:
                 return await request
         finally:
-            self._asking = None
+            self._request_limit = None
 
     def _lose(self, session_id: UUID, reason: str) -> None:
+        """End a session that other processes presume lost, and stop its work."""
         self._session_id = None
         self._opened.clear()
         self._emit(LeaseLost(session_id, reason))
@@ -241,13 +262,13 @@ class Heartbeat:
             callback(session_id, reason)
 
     async def _close(self) -> None:
-        """Free the leases; if the store is away they run out by themselves."""
+        """Close the session, which frees its leases; during an outage they expire by themselves."""
         session_id, self._session_id = self._session_id, None
         self._opened.clear()
         if session_id is None:
             return
         try:
-            async with TimeLimit(self._clock, self._lease_s * LAST_TRY_SHARE):
+            async with TimeLimit(self._clock, self._lease_s * LATE_RENEWAL_SHARE):
                 await self._sessions.close(session_id)
         except Exception as error:  # noqa: BLE001 (the process ends either way)
             self._reporter.failure(error)

@@ -13,7 +13,7 @@ from functools import partial
 from uuid import UUID
 
 from fairlead.engine.jobs.acknowledger import Acknowledger
-from fairlead.engine.jobs.executor import EndBy, Executor
+from fairlead.engine.jobs.executor import CancelTime, Executor
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.engine.jobs.running_job import RunningJob, hand_back_outcome
@@ -29,7 +29,8 @@ class JobRuns:
     """The jobs that a worker runs now, each in its own task.
 
     Args:
-        end_by: Returns when running jobs will be cancelled, on the monotonic clock. None: not yet known.
+        cancel_at_mono: Returns when a drain will cancel running jobs, on the monotonic clock. None: there
+            is no drain.
         on_ended: Called with each job whose run has ended, after its outcome was handed to *acks*.
     """
 
@@ -40,14 +41,14 @@ class JobRuns:
         acks: Acknowledger,
         *,
         emit: Emit,
-        end_by: EndBy,
+        cancel_at_mono: CancelTime,
         on_ended: Callable[[Job], None],
     ) -> None:
         self._executor = executor
         self._heartbeat = heartbeat
         self._acks = acks
         self._emit = emit
-        self._end_by = end_by
+        self._cancel_at_mono = cancel_at_mono
         self._on_ended = on_ended
         self._runs: dict[int, RunningJob] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
@@ -65,11 +66,11 @@ class JobRuns:
         return [run.job.job_id for run in self._runs.values()]
 
     def max_remaining_s(self) -> float:
-        """Return the most seconds until all runs have ended, if they respect their timeouts."""
+        """Return within how many seconds all runs end, if their handlers respect their timeouts."""
         return max((run.max_remaining_s() for run in self._runs.values()), default=0.0)
 
     def open_failure(self) -> asyncio.Future[None]:
-        """Return a future that raises the error of the first run that a bug of fairlead ends."""
+        """Return a future that gets the first error of a run that is a bug of fairlead, not of a handler."""
         self._failure = asyncio.get_running_loop().create_future()
         return self._failure
 
@@ -78,8 +79,8 @@ class JobRuns:
         if session_id != self._heartbeat.session_id:
             self._acks.put(job, hand_back_outcome(job))
             return
-        context = self._executor.begin(job, self._end_by)
-        task = asyncio.create_task(self._executor.run_claimed(context, self._end_by))
+        context = self._executor.begin(job, self._cancel_at_mono)
+        task = asyncio.create_task(self._executor.run_with_context(context, self._cancel_at_mono))
         self._runs[job.lease_id] = RunningJob(context, session_id, task)
         task.add_done_callback(
             partial(self._ended, context)
@@ -90,12 +91,15 @@ class JobRuns:
         self._cancel([run for run in self._runs.values() if run.session_id == session_id], LEASE_LOST.code)
 
     def end_cancelled(self, lease_ids: frozenset[int]) -> None:
-        """Cancel runs of jobs that an operator cancelled. They count as running until they end."""
+        """Cancel the runs with these lease ids, because an operator cancelled their jobs.
+
+        They count as running until they end.
+        """
         runs = [self._runs[lease_id] for lease_id in lease_ids & self._runs.keys()]
         self._cancel([run for run in runs if run.job.lease_id not in self._cancel_reasons], CANCELLED)
 
     def cancel_all(self, reason: str) -> None:
-        """Cancel all runs; their jobs go back."""
+        """Cancel all runs, and hand back their jobs."""
         self._cancel(list(self._runs.values()), reason)
 
     def hand_back_stuck(self) -> None:
@@ -112,6 +116,7 @@ class JobRuns:
             run.cancel()
 
     def _cancel(self, runs: list[RunningJob], reason: str) -> None:
+        """Cancel *runs*, and remember the first reason of each for its outcome."""
         for run in runs:
             self._cancel_reasons.setdefault(run.job.lease_id, reason)
             run.cancel()
@@ -119,6 +124,7 @@ class JobRuns:
             self._emit(JobsHandedBack(len(runs), reason))
 
     def _ended(self, context: JobContext, task: asyncio.Task[Outcome]) -> None:
+        """Pass the outcome of a run to the acknowledger, unless its job was handed back already."""
         job = context.job
         del self._runs[job.lease_id]
         outcome = self._outcome(context, task)
@@ -131,12 +137,14 @@ class JobRuns:
     def _outcome(self, context: JobContext, task: asyncio.Task[Outcome]) -> Outcome:
         """Return the outcome of a run that has ended in any way."""
         reason = self._cancel_reasons.pop(context.job.lease_id, None)
-        if task.cancelled() and reason is None:  # it cancelled itself: handed back, it would do so for ever
-            return self._executor.cancelled_itself(context)
+        if (
+            task.cancelled() and reason is None
+        ):  # it cancelled itself; handed back, it would do so again without end
+            return self._executor.self_cancelled_outcome(context)
         error = None if task.cancelled() else task.exception()
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
         outcome = None if task.cancelled() or error is not None else task.result()
         if reason == CANCELLED and error is None and not isinstance(outcome, Completed):
-            return self._executor.cancelled(context)
+            return self._executor.cancelled_outcome(context)
         return outcome or hand_back_outcome(context.job, context._next_args)

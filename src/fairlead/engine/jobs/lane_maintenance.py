@@ -17,9 +17,11 @@ from fairlead.engine.ports import ClaimFilter, LaneStore
 from fairlead.events import Emit, LanesPromoted, LanesRepaired
 
 FLOORS_EVERY_S = 1.0
+"""How often the point at which claims begin to read is moved."""
 AGE_EVERY_S = 5.0
+"""How often lanes that waited too long are promoted."""
 REPORT_EVERY_S = 60.0
-"""A report counts for three minutes: two may be missed."""
+"""How often a process reports its kinds. A report is valid for three minutes, so two may be missed."""
 SWEEP_EVERY_S = 30.0
 """The longest time that a job in a missed lane stays unclaimed, up to about 30,000 lanes."""
 SWEEP_SHARE = 0.01
@@ -29,7 +31,8 @@ SWEEP_SHARE = 0.01
 class LaneMaintenance:
     """The services of the lanes: one for the short tasks, and one for the sweep, which may take longer.
 
-    A third service reports kinds if *claims*, the filter of this process's worker, is set.
+    Args:
+        claims: The filter of this process's worker, which a third service reports. None: it runs no jobs.
     """
 
     def __init__(self, lanes: LaneStore, claims: ClaimFilter | None = None, *, emit: Emit) -> None:
@@ -39,16 +42,16 @@ class LaneMaintenance:
 
     def services(self, *, clock: Clock, draw: Draw) -> list[Service]:
         """Return the services."""
-        passes = {"lanes": (self.tend, FLOORS_EVERY_S), "lane_sweep": (self.sweep, SWEEP_EVERY_S)}
+        passes = {"lanes": (self.maintain, FLOORS_EVERY_S), "lane_sweep": (self.sweep, SWEEP_EVERY_S)}
         if self._claims is not None:
-            passes["kind_report"] = (self.report, REPORT_EVERY_S)
+            passes["kind_report"] = (self.report_kinds, REPORT_EVERY_S)
         return [
             Service(name, one_pass, interval_s=every_s, clock=clock, draw=draw, emit=self._emit)
             for name, (one_pass, every_s) in passes.items()
         ]
 
-    async def tend(self) -> None:
-        """Raise the floors and promote lanes that waited too long, each if it is due."""
+    async def maintain(self) -> None:
+        """Move the start of claims, and promote lanes that waited too long, each if it is due."""
         # half of the interval: a pass that comes a little early does not wait for the one after it
         await self._lanes.raise_floors(FLOORS_EVERY_S / 2)
         moved = await self._lanes.age(AGE_EVERY_S)
@@ -61,7 +64,7 @@ class LaneMaintenance:
         if swept is not None and (swept.opened or swept.parked or swept.woken):
             self._emit(LanesRepaired(swept.opened, swept.parked, swept.woken))
 
-    async def report(self) -> None:
-        """Report the kinds that this process takes."""
+    async def report_kinds(self) -> None:
+        """Report the kinds of jobs that this process runs, so that kinds without a worker are noticed."""
         if self._claims is not None:
             await self._lanes.report_kinds(self._claims.queues, self._claims.kinds)

@@ -7,7 +7,9 @@ from fairlead.engine.base.service import Service
 from fairlead.events import Emit, LoopStalled
 
 SAMPLE_S = 0.1
+"""How long one sample sleeps."""
 REPORT_FROM_S = 0.25
+"""The shortest stall that is reported."""
 
 
 class LoopMeter:
@@ -25,10 +27,10 @@ class LoopMeter:
         )
 
     async def one_pass(self) -> float:
-        """Take one sample."""
-        due = self._clock.monotonic() + SAMPLE_S
+        """Sleep for one sample and report a stall. Return 0.0: the next sample follows at once."""
+        due_mono = self._clock.monotonic() + SAMPLE_S
         await self._clock.sleep(SAMPLE_S)
-        stall_s = self._clock.monotonic() - due
+        stall_s = self._clock.monotonic() - due_mono
         if stall_s >= self._report_from_s:
             self._emit(LoopStalled(stall_s))
         return 0.0

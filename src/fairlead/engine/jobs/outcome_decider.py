@@ -9,7 +9,12 @@ from fairlead._core.clock import Draw
 from fairlead._core.ids import Ids
 from fairlead.engine.jobs.grant_waits import RunEnd
 from fairlead.engine.jobs.handler import Handler
-from fairlead.engine.jobs.stored_results import connection_of, failure_record, storable, unclassified
+from fairlead.engine.jobs.stored_results import (
+    connection_id_in_args,
+    failure_record,
+    to_storable,
+    unclassified_failure,
+)
 from fairlead.engine.ports import Cancelled, Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.policy.failures.category import Category, Failure
 from fairlead.policy.failures.retry import DEFAULT_POLICY, DiscardJob, decide
@@ -25,7 +30,7 @@ class OutcomeDecider:
     """The decision between completed, rescheduled, cancelled and discarded, for jobs of all kinds.
 
     Args:
-        factor_of: Returns the provider's factor for retry delays.
+        delay_factor: Returns by how much a provider's retry delays are multiplied.
         dead_letters: Decides when a discarded job is first replayed or given up.
     """
 
@@ -35,13 +40,13 @@ class OutcomeDecider:
         *,
         draw: Draw,
         ids: Ids,
-        factor_of: Callable[[str | None], float],
+        delay_factor: Callable[[str | None], float],
         dead_letters: DeadLetterRules,
     ) -> None:
         self._handlers = handlers
         self._draw = draw
         self._ids = ids
-        self._factor_of = factor_of
+        self._delay_factor = delay_factor
         self._dead_letters = dead_letters
 
     def decide(self, job: Job, run_end: RunEnd, ran_s: float) -> Outcome:
@@ -51,12 +56,13 @@ class OutcomeDecider:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (an outcome built by a handler may hold anything)
-            return self._to_stored_outcome(job, outcomes.Retry(unclassified(error)), ran_s)
+            return self._to_stored_outcome(job, outcomes.Retry(unclassified_failure(error)), ran_s)
 
     def _to_stored_outcome(self, job: Job, run_end: RunEnd, ran_s: float) -> Outcome:
+        """Return the outcome to store. Raise what an outcome with impossible values raises."""
         match run_end:
             case outcomes.Complete(result):
-                return Completed(job.job_id, job.lease_id, storable(result))
+                return Completed(job.job_id, job.lease_id, to_storable(result))
             case outcomes.Snooze(delay_s, reason, in_place, counted):
                 after_s = float(outcomes.check_delay("snooze", delay_s))
                 wait_s = None if in_place else after_s
@@ -76,9 +82,10 @@ class OutcomeDecider:
                 raise TypeError(f"{type(run_end).__name__} is no outcome")
 
     def _retried(self, job: Job, failure: Failure, ran_s: float) -> Outcome:
+        """Return the outcome of a failed attempt: another one after a delay, or a dead letter."""
         handler = self._handlers.get(job.kind)
         policy = handler.retry if handler else DEFAULT_POLICY
-        factor = self._factor_of(job.provider) if handler else 1.0
+        factor = self._delay_factor(job.provider) if handler else 1.0
         decision = decide(failure, job.streaks, job.attempt, draw=self._draw(), factor=factor, policy=policy)
         if isinstance(decision, DiscardJob):
             return self._discarded(job, failure, ran_s, why=decision.why)
@@ -86,19 +93,25 @@ class OutcomeDecider:
         return Rescheduled(job.job_id, job.lease_id, decision.delay_s, record, decision.streaks)
 
     def _discarded(self, job: Job, failure: Failure, ran_s: float, *, why: str) -> Discarded:
+        """Return the outcome that ends a job with a dead letter. *why*: what decided that."""
         first = first_action(failure.category, failure.code, _ANY_MOMENT, self._dead_letters)
         return Discarded(
             job.job_id,
             job.lease_id,
             dead_letter_id=self._ids.uuid7(),
             failure=failure_record(job, failure, ran_s, details={"why": why}),
-            connection_id=connection_of(job),
+            connection_id=connection_id_in_args(job),
             action_in_s=action_in_s(first, _ANY_MOMENT),
         )
 
 
 def _updated_waits(job: Job, counted: bool) -> Mapping[str, int]:
-    """Return the streaks after a wait; empty if they did not change."""
+    """Return the counts of failures and waits after a wait; empty if they did not change.
+
+    Args:
+        job: The job that waits.
+        counted: Whether this wait counts; otherwise a count of 0, set after progress, is stored.
+    """
     waits = job.streaks.get(outcomes.WAITS)
     if counted:
         return {**job.streaks, outcomes.WAITS: (waits or 0) + 1}

@@ -11,12 +11,12 @@ from fairlead.engine.ports import DeadLetterStore, JobStore, ScheduleStore, Sess
 from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES
 from fairlead.policy.jobs.lane import CLEAN_UP
 
-BATCH = 1000
+BATCH_SIZE = 1000
 _DAY_S = 86_400.0
 _TIMEOUT_S = 300.0
 ENDPOINTS_KEPT_S = 7 * _DAY_S
 """How long the state of an unused token endpoint is stored."""
-_SPARE_S = 10.0
+_MIN_LEFT_S = 10.0
 """The least time left of the job's timeout for another batch."""
 
 
@@ -47,7 +47,12 @@ Prune = Callable[[], Awaitable[int]]
 
 
 class Pruner:
-    """The pruner of every table. *others* are further clean-ups by name, each called once a run."""
+    """The pruner of every table.
+
+    Args:
+        retention: How long finished data is stored.
+        one_batch_prunes: Further clean-ups by name. Each deletes one batch a run.
+    """
 
     def __init__(
         self,
@@ -57,32 +62,34 @@ class Pruner:
         sessions: SessionStore,
         *,
         retention: Retention = DEFAULT_RETENTION,
-        others: Mapping[str, Prune] = MappingProxyType({}),
+        one_batch_prunes: Mapping[str, Prune] = MappingProxyType({}),
     ) -> None:
-        keep = retention
         self._prunes: dict[str, Prune] = {
-            "jobs": lambda: jobs.prune(keep.jobs, BATCH),
-            "dead_letters": lambda: dead_letters.prune(keep.dead_letters_s, keep.dead_letter_bound, BATCH),
-            "schedule_runs": lambda: schedule_store.prune(keep.schedule_runs_s, BATCH),
-            "sessions": lambda: sessions.prune(keep.sessions_s, BATCH),
+            "jobs": lambda: jobs.prune(retention.jobs, BATCH_SIZE),
+            "dead_letters": lambda: dead_letters.prune(
+                retention.dead_letters_s, retention.dead_letter_bound, BATCH_SIZE
+            ),
+            "schedule_runs": lambda: schedule_store.prune(retention.schedule_runs_s, BATCH_SIZE),
+            "sessions": lambda: sessions.prune(retention.sessions_s, BATCH_SIZE),
         }
-        self._others = others
+        self._one_batch_prunes = one_batch_prunes
 
     def handler(self) -> Handler:
         """Return the handler of kind ``clean_up``."""
         return Handler(CLEAN_UP, self.run, timeout_s=_TIMEOUT_S)
 
     async def run(self, context: JobContext) -> dict[str, int]:
-        """Prune, and return the number of deleted rows by table. The next run deletes what is left."""
-        pruned = {name: await _while_time(prune, context) for name, prune in self._prunes.items()}
-        return pruned | {name: await prune() for name, prune in self._others.items()}
+        """Delete expired rows, and return their number by table. The next run deletes what is left."""
+        pruned = {name: await _prune_while_time(prune, context) for name, prune in self._prunes.items()}
+        return pruned | {name: await prune() for name, prune in self._one_batch_prunes.items()}
 
 
-async def _while_time(prune: Prune, context: JobContext) -> int:
+async def _prune_while_time(prune: Prune, context: JobContext) -> int:
+    """Delete batch after batch while the job has time, and return the number of deleted rows."""
     total = 0
-    while context.remaining_s > _SPARE_S:
+    while context.remaining_s > _MIN_LEFT_S:
         done = await prune()
         total += done
-        if done < BATCH:
+        if done < BATCH_SIZE:
             break
     return total

@@ -14,8 +14,10 @@ from fairlead.engine.ports import JobStore, ProcessProbe, SessionStore
 from fairlead.events import Emit, JobsRescued
 
 MAX_CRASHES = 3
-BATCH = 1000
-MOST_BATCHES = 20
+"""How often a job may be running when its process dies, before it becomes a dead letter."""
+BATCH_SIZE = 1000
+MAX_BATCHES = 20
+"""The most batches of one pass."""
 
 
 def rescue_interval_s(lease_s: float) -> float:
@@ -27,10 +29,10 @@ def rescue_interval_s(lease_s: float) -> float:
 
 
 class Rescuer:
-    """A pass that rescues jobs of dead processes.
+    """The service that rescues jobs of dead processes.
 
     Args:
-        max_crashes: How often a job may crash its process.
+        max_crashes: How often a job may be running when its process dies. Default 3.
     """
 
     def __init__(
@@ -59,27 +61,27 @@ class Rescuer:
             clock=clock,
             draw=draw,
             emit=self._emit,
-            ready=self._heartbeat.holds,
+            ready=self._heartbeat.has_session,
         )
 
     async def one_pass(self) -> None:
-        """Mark dead sessions, rescue and expire, in batches until a batch is not full."""
+        """Declare dead sessions lost, hand back their jobs, and end expired jobs."""
         session_id = self._heartbeat.session_id
         if session_id is None:  # this process is presumed dead itself
             return
         await self._mark_dead()
         every_s = rescue_interval_s(self._heartbeat.lease_s) / 2
-        for _ in range(MOST_BATCHES):
-            rescue = await self._sessions.rescue(session_id, every_s, self._max_crashes, BATCH)
+        for _ in range(MAX_BATCHES):
+            rescue = await self._sessions.rescue(session_id, every_s, self._max_crashes, BATCH_SIZE)
             if rescue is None:
                 return
             if rescue.rescued or rescue.dead:
                 self._emit(JobsRescued(rescue.rescued, rescue.dead, rescue.sessions))
-            if rescue.rescued + rescue.dead < BATCH:
+            if rescue.rescued + rescue.dead < BATCH_SIZE:
                 break
             every_s = 0.0  # the rest of this pass
-        for _ in range(MOST_BATCHES):
-            if await self._jobs.expire_due(BATCH) < BATCH:
+        for _ in range(MAX_BATCHES):
+            if await self._jobs.expire_due(BATCH_SIZE) < BATCH_SIZE:
                 break
 
     async def _mark_dead(self) -> None:

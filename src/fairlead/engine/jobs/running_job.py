@@ -30,7 +30,7 @@ class RunningJob:
         self.task.cancel()
 
     def max_remaining_s(self) -> float:
-        """Return the most seconds that it may still run."""
+        """Return the most seconds that it may still run; an internal kind is assumed to end sooner."""
         timeout_s = self.context.timeout_s
         return max(0.0, self.context.remaining_s - timeout_s + longest_run_s(self.job.kind, timeout_s))
 

@@ -29,8 +29,8 @@ from fairlead.policy.jobs.schedule import check_schedule
 from fairlead.policy.reasons.job_reasons import NO_HANDLER
 from fairlead.policy.text.safe import safe_text
 
-STOPPED_BY = "fairlead"
-"""The author of pauses for lack of a handler."""
+PAUSED_BY = "fairlead"
+"""The author of the pauses that fairlead sets itself, for lack of a handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Schedules:
 
     async def views(self) -> list[ScheduleView]:
         """Return all schedules, by name."""
-        return [view(state) for state in await self._store.schedules()]
+        return [schedule_view(state) for state in await self._store.schedules()]
 
     async def get(self, name: str) -> ScheduleView:
         """Return one schedule.
@@ -94,11 +94,11 @@ class Schedules:
         raise _unknown(name)
 
     async def runs(self, name: str, limit: int = 10) -> list[ScheduleRun]:
-        """Return its latest runs, the newest first, as far back as they are stored."""
+        """Return the latest runs of a schedule, the newest first, as far back as they are stored."""
         return await self._store.runs(name, limit)
 
     async def pause(self, name: str, *, by: str, reason: str) -> None:
-        """Do not fire it until `resume`, across restarts. Jobs that exist still run.
+        """Stop firing a schedule until `resume`, across restarts. Jobs that exist still run.
 
         A pause that exists retains its *by* and *reason*.
 
@@ -136,19 +136,22 @@ class Schedules:
         await self._store.remove(name)
 
     async def run(self, name: str) -> Enqueued:
-        """Enqueue its job now, whether it is paused or not.
+        """Enqueue the job of a schedule now, whether the schedule is paused or not.
 
         If it coalesces and its last job has not ended, that job stands for this run too.
+
+        Raises:
+            NotFoundError: There is no such schedule.
         """
         state = (await self.get(name)).state
-        by_hand = run_job(state.schedule, state.now, 0, self._ids.uuid7(), by_hand=True)
-        check_new_job(by_hand)
-        (stored,) = await self._jobs.enqueue([by_hand])
+        is_manual = new_run_job(state.schedule, state.now, 0, self._ids.uuid7(), is_manual=True)
+        check_new_job(is_manual)
+        (stored,) = await self._jobs.enqueue([is_manual])
         return stored
 
 
-def view(state: ScheduleState) -> ScheduleView:
-    """Return *state* with its next run and delay. Never fails."""
+def schedule_view(state: ScheduleState) -> ScheduleView:
+    """Return a schedule with its next run and how long it is overdue. It never raises."""
     schedule = state.schedule
     try:
         if state.paused:
@@ -160,16 +163,19 @@ def view(state: ScheduleState) -> ScheduleView:
     return ScheduleView(state, ahead, (state.now - due[0]).total_seconds() if due else 0.0)
 
 
-def stopped_because(state: ScheduleState) -> str | None:
-    """Return why fairlead paused a schedule for lack of a handler; None for any other schedule."""
+def no_handler_reason(state: ScheduleState) -> str | None:
+    """Return the reason of a pause for lack of a handler; None if the schedule has no such pause."""
     pause = state.pause
-    if pause is None or pause.by != STOPPED_BY or not pause.reason.startswith(NO_HANDLER.code):
+    if pause is None or pause.by != PAUSED_BY or not pause.reason.startswith(NO_HANDLER.code):
         return None
     return pause.reason
 
 
-def upcoming(state: ScheduleState, count: int) -> list[datetime]:
-    """Return its next *count* runs from now on, as if it were not paused; none if they cannot be computed."""
+def next_run_times(state: ScheduleState, count: int) -> list[datetime]:
+    """Return the next *count* times of a schedule from now on, as if it were not paused.
+
+    The list is empty if they cannot be computed.
+    """
     schedule, run_times = state.schedule, [state.now]
     with suppress(InvalidInputError):
         while len(run_times) <= count:
@@ -180,22 +186,28 @@ def upcoming(state: ScheduleState, count: int) -> list[datetime]:
     return run_times[1:]
 
 
-def run_job(
+def new_run_job(
     schedule: Schedule,
     run_at: datetime,
     coalesced: int,
     job_id: UUID,
     *,
     delay_s: float = 0.0,
-    by_hand: bool = False,
+    is_manual: bool = False,
 ) -> NewJob:
-    """Return the job of one run, due *delay_s* after *run_at*.
+    """Return the job of one run.
 
     A coalescing schedule has one open job: a job that has not ended stands for later runs too.
+
+    Args:
+        run_at: The time of the schedule that is run.
+        coalesced: How many missed runs this one stands for.
+        delay_s: How long after *run_at* it is due.
+        is_manual: Whether an operator runs it now; it then has no unique key of its time.
     """
     unique_key: str | None = f"schedule:{schedule.name}"
     if schedule.missed == "catch_up":
-        unique_key = None if by_hand else f"{unique_key}:{run_at.isoformat()}"
+        unique_key = None if is_manual else f"{unique_key}:{run_at.isoformat()}"
     return NewJob(
         job_id=job_id,
         kind=schedule.kind,

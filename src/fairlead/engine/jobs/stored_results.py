@@ -13,6 +13,7 @@ from fairlead.policy.reasons.job_reasons import UNCLASSIFIED
 from fairlead.policy.text.safe import safe_json, safe_text
 
 MAX_RESULT_BYTES = 64 * 1024
+"""The largest result of a job that is stored, as JSON."""
 
 
 def failure_record(
@@ -23,7 +24,13 @@ def failure_record(
     next_retry_s: float | None = None,
     details: dict[str, Json] | None = None,
 ) -> FailureRecord:
-    """Return one entry of the history of *job*."""
+    """Return the entry for one failed attempt in the history of *job*.
+
+    Args:
+        ran_s: How long the attempt took.
+        next_retry_s: Seconds until the next attempt; None: there is none.
+        details: More fields of the entry.
+    """
     return FailureRecord(
         category=failure.category.value,
         code=failure.code,
@@ -40,20 +47,20 @@ def failure_record(
     )
 
 
-def connection_of(job: Job) -> UUID | None:
-    """Return the connection that *job* names in its args, or None."""
+def connection_id_in_args(job: Job) -> UUID | None:
+    """Return the id of the connection in the args of *job*, or None."""
     with suppress(ValueError, TypeError, AttributeError):
         return UUID(job.args["connection_id"]) if "connection_id" in job.args else None
     return None
 
 
-def storable(result: object) -> Json:
+def to_storable(result: object) -> Json:
     """Return *result* as JSON that the database accepts; other values are marked as ``unstorable``."""
     return None if result is None else json.loads(safe_json(result, MAX_RESULT_BYTES, marked=True))
 
 
-def unclassified(error: BaseException) -> Failure:
-    """Return the failure for an unclassified error; any method of *error* may raise."""
+def unclassified_failure(error: BaseException) -> Failure:
+    """Return the failure for an error that no rule classifies. Never raise, even if *error*'s methods do."""
     reason = type(error).__name__
     with suppress(Exception):
         reason = safe_text(error)

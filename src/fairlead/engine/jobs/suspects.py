@@ -1,4 +1,4 @@
-"""When a worker claims a suspect, how long it waits until it runs nothing else, and what may start meanwhile.
+"""The decision when a worker claims suspects, how long it waits to be idle, and what may start meanwhile.
 
     claim > start nothing until idle > run suspects one by one > other work, for as long > claim
              └─ not idle in time: hand it back > other work > make room > claim
@@ -13,7 +13,9 @@ is 15 s longer, up to a minute.
 
 After making room for long, only short kinds start between suspects for as long again. Handlers that outlive
 their timeouts keep a process from becoming idle, so it tries less and less often. All times are of the
-monotonic clock, and nothing here waits. Spec: R3.
+monotonic clock, and nothing here waits.
+
+Spec: R3.
 """
 
 from __future__ import annotations
@@ -23,21 +25,27 @@ from collections.abc import Callable
 
 from fairlead.policy.jobs.lane import is_internal_kind
 
-PATIENCE_S = 15.0
-"""How long nothing starts while a process waits to be idle, at first. Most jobs end within it, and refreshes
-can wait that long: they start minutes before a token expires."""
-MOST_PATIENCE_S = 60.0
+IDLE_WAIT_S = 15.0
+"""How long nothing starts while a process waits to be idle, at first.
+
+Most jobs end within it, and refreshes can wait that long: they start minutes before a token expires.
+"""
+MAX_IDLE_WAIT_S = 60.0
 """The longest such wait: all attempts of one refresh have 50 s (R9)."""
-ALONE_S, MOST_ALONE_S = 5.0, 60.0
-"""How long suspects may follow each other before other work starts again: 5 s, or twice the time it took to
-become idle; at most 60 s."""
-SHORT_S = 60.0
+SUSPECTS_TURN_S, MAX_SUSPECTS_TURN_S = 5.0, 60.0
+"""How long suspects may follow each other before other work starts again.
+
+It is 5 s, or twice the time that the process took to become idle; at most 60 s.
+"""
+SHORT_TIMEOUT_S = 60.0
 """A kind of this timeout or less (the default) is short."""
-FORGET_S = 300.0
-"""How long room is made without a claimed suspect; another process may be holding it."""
-MOST_MISSED, CHECK_S = 3, 1.0
-"""How many claims in a row may fail after room was made, and the time between them: other processes hold
-suspects for a moment to see whether there are any."""
+MAX_ROOM_S = 300.0
+"""The longest time for which a process makes room without claiming a suspect; another one may hold it."""
+MAX_MISSED_CLAIMS, CLAIM_RETRY_S = 3, 1.0
+"""How many claims in a row may return nothing after room was made, and the time between them.
+
+Other processes hold suspects for a moment to see whether there are any.
+"""
 
 
 def longest_run_s(kind: str, timeout_s: float) -> float:
@@ -46,147 +54,183 @@ def longest_run_s(kind: str, timeout_s: float) -> float:
     >>> longest_run_s("report", 3600.0), longest_run_s("token.refresh", 90.0)
     (3600.0, 15.0)
     """
-    return min(timeout_s, PATIENCE_S) if is_internal_kind(kind) else timeout_s
+    return min(timeout_s, IDLE_WAIT_S) if is_internal_kind(kind) else timeout_s
 
 
 class SuspectSchedule:
-    """The alternation of suspects and other work in one worker."""
+    """The state that decides when one worker runs suspects and when it runs other work.
 
-    def __init__(self, now: float, poll_s: float) -> None:
+    The caller reports what happened by the `record_...` methods, and asks before each claim.
+
+    Args:
+        now_mono: The time at which the worker starts.
+        poll_s: The least seconds between two claims of suspects that return none.
+    """
+
+    def __init__(self, now_mono: float, poll_s: float) -> None:
         self._poll_s = poll_s
-        self._next = self._rest_until = self._short_until = now
-        self._held_since: float | None = None  # a suspect that has not started
-        self._still_since: float | None = None  # nothing else starts: for a suspect, or for the next ones
-        self._alone_since: float | None = None
-        self._failed = 0  # times that it was not idle in time
-        self._untaken = False  # no other work was claimed since it may start again
-        self._room_since: float | None = None
-        self._room_by = math.inf
-        self._seen_at = now
-        self._missed = 0
+        self._next_claim_mono = self._other_work_until_mono = self._short_kinds_until_mono = now_mono
+        self._held_since_mono: float | None = None  # when the held suspect was claimed
+        self._nothing_starts_since_mono: float | None = None  # other work has been stopped for suspects
+        self._suspects_since_mono: float | None = None  # when the first suspect of this turn started
+        self._idle_timeouts = 0  # how often the process was not idle in time
+        self._is_other_work_missing = False  # none was claimed since it was allowed again
+        self._room_since_mono: float | None = None
+        self._room_by_mono = math.inf
+        self._last_claimed_mono = now_mono
+        self._missed_claims = 0
 
     # ---- what to do now ------------------------------------------------------------------------
 
     @property
     def has_pending(self) -> bool:
         """True if there are suspects for which this process was not idle in time."""
-        return self._failed > 0
+        return self._idle_timeouts > 0
 
-    def should_claim(self, now: float) -> bool:
+    def should_claim(self, now_mono: float) -> bool:
         """Return whether to claim a suspect, or the next one."""
-        return now >= self._next or (self._makes_room(now) and self._missed == 0 and self._has_room(now))
+        return now_mono >= self._next_claim_mono or (
+            self._makes_room(now_mono) and self._missed_claims == 0 and self._has_room(now_mono)
+        )
 
-    def observe(self, now: float, runs_s: Callable[[], float]) -> None:
-        """Record how far making room has come.
+    def update_room_end(self, now_mono: float, max_remaining_s: Callable[[], float]) -> None:
+        """Update the time by which all running jobs must have ended, if the process makes room.
 
         Args:
-            now: The monotonic time.
-            runs_s: Returns the most seconds that the running jobs may still take.
+            now_mono: The monotonic time.
+            max_remaining_s: Returns the most seconds that the running jobs may still take.
         """
-        if self._makes_room(now):
-            self._room_since = now if self._room_since is None else self._room_since
-            self._room_by = min(self._room_by, now + runs_s())
+        if self._makes_room(now_mono):
+            self._room_since_mono = now_mono if self._room_since_mono is None else self._room_since_mono
+            self._room_by_mono = min(self._room_by_mono, now_mono + max_remaining_s())
 
-    def max_run_s(self, now: float) -> float:
-        """Return the longest time that a job which starts now may take."""
-        if self._makes_room(now):
-            return self._room_by - now
-        return SHORT_S if now < self._short_until else math.inf
+    def max_run_s(self, now_mono: float) -> float:
+        """Return the most seconds that a job which starts now may take; infinite: any job may start."""
+        if self._makes_room(now_mono):
+            return self._room_by_mono - now_mono
+        return SHORT_TIMEOUT_S if now_mono < self._short_kinds_until_mono else math.inf
 
-    def is_late(self, now: float) -> bool:
-        """Return whether the held suspect has waited too long to start."""
-        return self._held_since is not None and now >= self._held_since + self._patience_s
+    def is_late(self, now_mono: float) -> bool:
+        """Return whether the held suspect has waited too long for the process to become idle."""
+        return self._held_since_mono is not None and now_mono >= self._held_since_mono + self._idle_wait_s
 
-    def next_check_s(self, now: float) -> float:
-        """Return the seconds until the next check at the latest."""
-        if self._held_since is not None:
-            return max(0.0, self._held_since + self._patience_s - now)
-        return CHECK_S if self._missed else math.inf
+    def seconds_to_next_check(self, now_mono: float) -> float:
+        """Return within how many seconds the caller must check again; infinite: at its next poll."""
+        if self._held_since_mono is not None:
+            return max(0.0, self._held_since_mono + self._idle_wait_s - now_mono)
+        return CLAIM_RETRY_S if self._missed_claims else math.inf
 
     @property
-    def _patience_s(self) -> float:
-        return min(PATIENCE_S * max(1, self._failed), MOST_PATIENCE_S)
+    def _idle_wait_s(self) -> float:
+        """How long a held suspect waits for the process to become idle."""
+        return min(IDLE_WAIT_S * max(1, self._idle_timeouts), MAX_IDLE_WAIT_S)
 
-    def _makes_room(self, now: float) -> bool:
-        return self._failed > 0 and now >= self._rest_until and self._still_since is None
+    def _makes_room(self, now_mono: float) -> bool:
+        """Return whether only jobs may start that end before the running ones must."""
+        return (
+            self._idle_timeouts > 0
+            and now_mono >= self._other_work_until_mono
+            and self._nothing_starts_since_mono is None
+        )
 
-    def _has_room(self, now: float) -> bool:
-        return self._room_by - now <= PATIENCE_S
+    def _has_room(self, now_mono: float) -> bool:
+        """Return whether the running jobs end soon enough to claim a suspect."""
+        return self._room_by_mono - now_mono <= IDLE_WAIT_S
 
     # ---- what happened -------------------------------------------------------------------------
 
-    def claim_sent(self, now: float) -> None:
-        """Record that a suspect is being claimed."""
-        self._next = now + self._poll_s
+    def record_claim_sent(self, now_mono: float) -> None:
+        """Record that a claim for a suspect is being sent."""
+        self._next_claim_mono = now_mono + self._poll_s
 
-    def suspect_claimed(self, asked_at: float) -> bool:
-        """Record a claimed suspect, and return whether to hold it. If not, an idle process may take it."""
-        self._seen_at, self._missed = asked_at, 0
-        if self._makes_room(asked_at) and not self._has_room(asked_at):
-            self._next = asked_at + PATIENCE_S
+    def record_claimed(self, claimed_mono: float) -> bool:
+        """Record that a suspect was claimed, and return whether to hold it until the process is idle.
+
+        If not, the caller hands it back, so that an idle process may take it.
+
+        Args:
+            claimed_mono: When the claim was sent.
+        """
+        self._last_claimed_mono, self._missed_claims = claimed_mono, 0
+        if self._makes_room(claimed_mono) and not self._has_room(claimed_mono):
+            self._next_claim_mono = claimed_mono + IDLE_WAIT_S
             return False
-        self._held_since = asked_at
-        if self._still_since is None:
-            self._still_since = asked_at if self._room_since is None else self._room_since
+        self._held_since_mono = claimed_mono
+        if self._nothing_starts_since_mono is None:
+            self._nothing_starts_since_mono = (
+                claimed_mono if self._room_since_mono is None else self._room_since_mono
+            )
         return True
 
-    def none_claimed(self, now: float) -> None:
-        """Record that no suspect was claimed. Other processes may be holding it if room was made."""
-        if self._makes_room(now):
-            if self._has_room(now):
-                self._missed += 1
-                self._next = min(self._next, now + CHECK_S)
-            if self._missed < MOST_MISSED and now < self._seen_at + FORGET_S:
+    def record_none_claimed(self, now_mono: float) -> None:
+        """Record that there was no suspect to claim, and end the turn of suspects.
+
+        If room was made, claim a few times more, because other processes may hold the suspect.
+        """
+        if self._makes_room(now_mono):
+            if self._has_room(now_mono):
+                self._missed_claims += 1
+                self._next_claim_mono = min(self._next_claim_mono, now_mono + CLAIM_RETRY_S)
+            if self._missed_claims < MAX_MISSED_CLAIMS and now_mono < self._last_claimed_mono + MAX_ROOM_S:
                 return
-        self._failed = self._missed = 0
-        self._short_until = self._rest_until = now
-        self._end_turn()
+        self._idle_timeouts = self._missed_claims = 0
+        self._short_kinds_until_mono = self._other_work_until_mono = now_mono
+        self._end_suspects_turn()
 
-    def suspect_started(self, now: float) -> None:
+    def record_started(self, now_mono: float) -> None:
         """Record that the suspect starts alone; from now on it is not handed back."""
-        self._held_since = None
-        if self._alone_since is not None:
+        self._held_since_mono = None
+        if self._suspects_since_mono is not None:
             return
-        self._alone_since = now
-        self._failed = min(self._failed, 1)
-        if self._room_since is not None and now >= self._short_until:
-            self._short_until = now + (now - self._room_since)
+        self._suspects_since_mono = now_mono
+        self._idle_timeouts = min(self._idle_timeouts, 1)
+        if self._room_since_mono is not None and now_mono >= self._short_kinds_until_mono:
+            self._short_kinds_until_mono = now_mono + (now_mono - self._room_since_mono)
 
-    def suspect_ended(self, now: float) -> None:
-        """Record that the suspect ended. The next one follows at once, until other work has waited enough."""
-        started = now if self._alone_since is None else self._alone_since
-        took_s = 0.0 if self._still_since is None else min(started - self._still_since, SHORT_S)
-        self._next = now
-        if now - started >= min(max(ALONE_S, 2 * took_s), MOST_ALONE_S):
-            self._rest(now, took_s + now - started)
+    def record_ended(self, now_mono: float) -> None:
+        """Record that the suspect ended.
 
-    def timed_out(self, now: float, draw: float) -> None:
+        The next one follows at once, or other work gets its turn if suspects have had theirs.
+        """
+        started = now_mono if self._suspects_since_mono is None else self._suspects_since_mono
+        took_s = (
+            0.0
+            if self._nothing_starts_since_mono is None
+            else min(started - self._nothing_starts_since_mono, SHORT_TIMEOUT_S)
+        )
+        self._next_claim_mono = now_mono
+        if now_mono - started >= min(max(SUSPECTS_TURN_S, 2 * took_s), MAX_SUSPECTS_TURN_S):
+            self._start_other_work_turn(now_mono, took_s + now_mono - started)
+
+    def record_idle_timeout(self, now_mono: float, draw: float) -> None:
         """Record that the process was not idle in time. *draw* keeps processes from waiting in step."""
-        assert self._held_since is not None
-        stood_s = now - self._held_since
-        self._failed += 1
-        self._rest(now, stood_s * (self._failed + draw))
+        assert self._held_since_mono is not None
+        waited_s = now_mono - self._held_since_mono
+        self._idle_timeouts += 1
+        self._start_other_work_turn(now_mono, waited_s * (self._idle_timeouts + draw))
 
-    def suspect_released(self) -> None:
-        """Record that no suspect is held any more; the room that was made remains."""
-        self._held_since = self._still_since = self._alone_since = None
+    def record_released(self) -> None:
+        """Record that no suspect is held any more. What was reached by making room remains."""
+        self._held_since_mono = self._nothing_starts_since_mono = self._suspects_since_mono = None
 
-    def other_work_started(self) -> None:
+    def record_other_work(self) -> None:
         """Record that other work was claimed."""
-        self._untaken = False
+        self._is_other_work_missing = False
 
-    def worker_idle(self, now: float) -> bool:
-        """Return whether suspects may follow at once, because no other work was available."""
-        if self._untaken and now < self._rest_until:
-            self._next = self._rest_until = now
+    def skip_rest(self, now_mono: float) -> bool:
+        """End the turn of other work if none was available, and return whether it ended."""
+        if self._is_other_work_missing and now_mono < self._other_work_until_mono:
+            self._next_claim_mono = self._other_work_until_mono = now_mono
             return True
         return False
 
-    def _rest(self, now: float, for_s: float) -> None:
-        self._next = self._rest_until = now + for_s
-        self._untaken = True
-        self._end_turn()
+    def _start_other_work_turn(self, now_mono: float, for_s: float) -> None:
+        """Claim no suspect for *for_s* seconds."""
+        self._next_claim_mono = self._other_work_until_mono = now_mono + for_s
+        self._is_other_work_missing = True
+        self._end_suspects_turn()
 
-    def _end_turn(self) -> None:
-        self.suspect_released()
-        self._room_since, self._room_by = None, math.inf
+    def _end_suspects_turn(self) -> None:
+        """Forget the held suspect and the room that was made."""
+        self.record_released()
+        self._room_since_mono, self._room_by_mono = None, math.inf

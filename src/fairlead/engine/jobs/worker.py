@@ -22,7 +22,7 @@ from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.engine.jobs.job_runs import JobRuns
 from fairlead.engine.jobs.memory_limits import MemoryGuard
 from fairlead.engine.jobs.suspect_runner import SuspectRunner
-from fairlead.engine.jobs.worker_settings import WorkerSettings, runnable
+from fairlead.engine.jobs.worker_settings import WorkerSettings, limit_to_handled_kinds
 from fairlead.engine.ports import Job, JobStore, MemoryGauge
 from fairlead.events import Emit
 
@@ -49,15 +49,25 @@ class Worker:
         watch: ProcessWatch | None = None,
     ) -> None:
         settings = settings or WorkerSettings()
-        self.claims = runnable(settings.claims, executor.kinds)
+        self.claims = limit_to_handled_kinds(settings.claims, executor.kinds)
         self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
         self._watch = watch
         self.drain = Drain(grace_s=settings.grace_s, clock=clock, emit=emit)
         self.acks = Acknowledger(
-            jobs, clock=clock, draw=draw, emit=emit, refused=executor.refused, on_flushed=self._flushed
+            jobs,
+            clock=clock,
+            draw=draw,
+            emit=emit,
+            refused_outcome=executor.refused_outcome,
+            on_flushed=self._flushed,
         )
         self.runs = JobRuns(
-            executor, heartbeat, self.acks, emit=emit, end_by=self.drain.end_by, on_ended=self._run_ended
+            executor,
+            heartbeat,
+            self.acks,
+            emit=emit,
+            cancel_at_mono=self.drain.cancel_at_mono,
+            on_ended=self._run_ended,
         )
         self.suspects = SuspectRunner(
             jobs,
@@ -90,11 +100,14 @@ class Worker:
         return len(self.runs)
 
     def wake(self) -> None:
-        """Check for jobs now; a hint that there may be some."""
+        """Claim now, because there may be new jobs."""
         self.claim_loop.wake()
 
     def stop(self) -> None:
-        """Claim no more, let jobs end within the grace, then hand back the rest. A second call: at once."""
+        """Claim no more jobs, let the running ones end within the grace, then hand back the rest.
+
+        A second call ends the grace at once.
+        """
         if not self.drain.is_requested:
             self.claim_loop.stop()
         self.drain.request()
@@ -116,6 +129,7 @@ class Worker:
             self.runs.abandon()
 
     def _subscribe(self, heartbeat: Heartbeat, watch: ProcessWatch | None) -> None:
+        """Connect the worker to the changes of its session and of the process's health."""
         heartbeat.on_lost(lambda session_id, _reason: self._lose_session(session_id))
         heartbeat.on_opened(self.wake)
         heartbeat.on_cancelled(self.runs.job_ids, self.runs.end_cancelled)
@@ -123,22 +137,27 @@ class Worker:
             watch.on_well(self.wake)
 
     def _may_claim(self) -> bool:
+        """Return whether memory, unwritten outcomes and the process's health allow new jobs."""
         has_memory = self._memory is None or self._memory.may_claim()
-        return has_memory and self.acks.accepting and (self._watch is None or self._watch.may_claim())
+        return has_memory and self.acks.is_accepting and (self._watch is None or self._watch.may_claim())
 
     def _lose_session(self, session_id: UUID) -> None:
+        """Stop the work of a lost session."""
         self.suspects.release()
         self.runs.lose_session(session_id)
 
     def _run_ended(self, job: Job) -> None:
+        """Wake the claim loop if a run's end lets something start."""
         suspect_may_start = self.suspects.run_ended(job)
         if self.claim_loop.more_work_hinted or suspect_may_start or self.drain.is_requested:
             self.claim_loop.woken.set()
 
     def _flushed(self) -> None:
+        """Wake the claim loop if it waits until all outcomes are written."""
         if self.suspects.has_suspect or self.drain.is_requested:
             self.claim_loop.woken.set()
 
 
 async def _raise_from(failure: asyncio.Future[None]) -> None:
+    """Raise the error of *failure* once it has one, which ends the worker's task group."""
     await failure

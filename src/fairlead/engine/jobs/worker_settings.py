@@ -33,8 +33,12 @@ class WorkerSettings:
             )
 
 
-def runnable(claims: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
-    """Return *claims*, limited to kinds with a handler. Other kinds are left to other processes."""
+def limit_to_handled_kinds(claims: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
+    """Return *claims*, limited to kinds with a handler. Other kinds are left to other processes.
+
+    Raises:
+        InvalidConfigError: There is no handler, or *claims* names a kind without one.
+    """
     handled = tuple(kinds)
     if not handled:  # an empty filter would mean every kind
         raise InvalidConfigError(

@@ -3,7 +3,7 @@
     CallRequest ─► AdmissionRequest ─► AdmittedCall, an Admission to its caller ─► released
     what the caller says   with limits and costs     with what the response says
 
-Only the gate's port adds two more: AdmitRequest, one question to the gate, and Admitted, its answer.
+The gate's port adds two more: AdmitRequest, one request to the gate, and Admitted, its permission.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AdmissionRequest(NamedTuple):
         waited_s: How long the work has waited already.
         existed_s: How long its connection has existed, if known; see AdmitRequest.
         account: The connection's account. With *host* it identifies the breaker in events.
-        plan_now: Returns the limits of the call as known now, with the same buckets as *plan*.
+        plan_now: Returns the newest limits of the call, which a response may have changed since *plan*.
     """
 
     plan: Plan

@@ -46,15 +46,17 @@ from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.pool import Holder
 from fairlead.policy.reasons import limit_reasons
 
-QUEUE_S = 3.0
+QUEUE_PLACE_S = 3.0
 """A waiter that was not renewed for this long loses its place in the wait queue."""
-AGAIN_S = 1.0
-"""How often a waiter sends its request again, in case a signal is lost or a lease ends without a release."""
+REQUEST_EVERY_S = 1.0
+"""How often a waiting call sends its request again, in case a signal is lost or a lease expires."""
 LAST_REQUEST_S = 0.1
 """How long the last request, at the end of the call's time, waits for its result."""
 PROMPT_S = 10.0
-"""The gate decides within this time, since it gives its store up after 0.8 s of silence or 5 s of one
-connection. Only a call with less time left needs a timer."""
+"""The longest time that the gate takes to decide. Only a call with less time left needs a timer.
+
+The gate treats its store as unavailable after 0.8 s without a response, or 5 s on one connection.
+"""
 CHECK_PLAN_S = 0.8
 """How often a call that sleeps until its reservation is due checks whether its limits have changed."""
 _NAMES = {
@@ -183,20 +185,23 @@ class Admitter:
                 left_s = max(0.0, request.wait_s - waited_s)
                 admit = self._admit_request(request, holder, reservation_id, waited_s, left_s)
                 signal.clear()
-                result = await self._result(request, admit, waited_s)
+                result = await self._decide(request, admit, waited_s)
                 if isinstance(result, Admitted):
                     return self._admitted(request, result, began_mono, waited_s, renewed=renewed)
                 if isinstance(result, GateRefusal) and (costs := result.clamped_costs(admit)):
                     request = request._replace(costs=costs)
                     continue
                 was_queued = was_queued or isinstance(result, Queued)
-                await self._wait(request, result, signal, left_s)
+                await self._wait_for_retry(request, result, signal, left_s)
                 if (plan := _plan_now(request)) is not request.plan:
                     if isinstance(result, Reserved):  # computed from the earlier limits
                         await self._renewer.run_to_completion(self._gate.cancel(admit))
                     request = request._replace(plan=plan)
         except BaseException:
-            if admit is not None and (undo := self._undo(request, admit, result, was_queued)) is not None:
+            if (
+                admit is not None
+                and (undo := self._request_to_cancel(request, admit, result, was_queued)) is not None
+            ):
                 self._renewer.start(self._gate.cancel(undo))  # the caller's deadline may have passed
             raise
         finally:
@@ -219,10 +224,10 @@ class Admitter:
             admission.report_responding = partial(self._report_responding, admission)
         return admission
 
-    def _result(
+    def _decide(
         self, request: AdmissionRequest, admit: AdmitRequest, waited_s: float
     ) -> Awaitable[AdmitResult]:
-        """Return the gate's decision; raise DeadlineExceededError if it is not there before the call's deadline."""
+        """Return the gate's decision, or raise DeadlineExceededError at the call's deadline."""
         left_s = request.call_s - waited_s if request.wait_s <= request.call_s else request.call_s
         if left_s > PROMPT_S:  # as for most calls: a timer would cost each of them 25 us
             return self._gate.admit(admit)
@@ -231,7 +236,7 @@ class Admitter:
         return with_deadline(self._gate.admit(admit), self._clock, max(LAST_REQUEST_S, left_s), late)
 
     def holder(self, request: AdmissionRequest) -> Holder:
-        """Return a new holder for the slot that *request* may get."""
+        """Return a new identity under which *request* may hold a slot."""
         plan = request.plan
         number = min(request.priority_class, plan.pool.classes) if plan.pool else 1
         return Holder(self._ids.lease_id(), self._process, request.tenant, request.job, number, plan.quota)
@@ -249,17 +254,24 @@ class Admitter:
             request.costs,
             holder,
             waited_s=request.waited_s + waited_s,
-            wait_s=QUEUE_S if left_s > 0 else 0.0,
+            wait_s=QUEUE_PLACE_S if left_s > 0 else 0.0,
             reserve_ahead_s=max(left_s, request.reserve_ahead_s),
             reservation_id=reservation_id if left_s > 0 or request.reserve_ahead_s > 0 else 0,
             call_s=request.call_s,
             existed_s=request.existed_s + waited_s,
         )
 
-    async def _wait(
+    async def _wait_for_retry(
         self, request: AdmissionRequest, result: AdmitResult, signal: GrantSignal, left_s: float
     ) -> None:
-        """Wait until it is time to request again; raise LimitExceededError if that is too late for the call."""
+        """Wait until the call may be admitted, or raise LimitExceededError if that is too late for it.
+
+        Args:
+            request: The call.
+            result: The gate's decision: a reservation, a place in the queue, or a refusal.
+            signal: Is set once the gate grants a slot.
+            left_s: How much longer the call may wait.
+        """
         spare_s = max(0.0, request.call_s - request.wait_s)
         match result:
             case Reserved(delay_s) if delay_s <= left_s:
@@ -268,16 +280,18 @@ class Admitter:
                     await self._clock.sleep(min(delay_s, CHECK_PLAN_S))
                     delay_s = due_mono - self._clock.monotonic()
             case Queued() if left_s > 0:
-                await wait_event(signal, self._clock, min(left_s, AGAIN_S * (0.6 + 0.4 * self._draw())))
+                await wait_event(
+                    signal, self._clock, min(left_s, REQUEST_EVERY_S * (0.6 + 0.4 * self._draw()))
+                )
             case GateRefusal(RefusedBy.BREAKER | RefusedBy.RECOVERY, float(delay_s)) if (
                 delay_s <= left_s and has_time(left_s + spare_s, delay_s, request.call_s)
             ):
                 await self._clock.sleep(delay_s * (1 + 0.1 * self._draw()))
             case _:
-                raise closed(request, result)
+                raise refusal_error(request, result)
 
     @staticmethod
-    def _undo(
+    def _request_to_cancel(
         request: AdmissionRequest, admit: AdmitRequest, result: AdmitResult | None, was_queued: bool
     ) -> AdmitRequest | None:
         """Return the request that the gate must cancel when the caller leaves; None: nothing.
@@ -303,12 +317,12 @@ def _to_release(admission: Admission) -> Release:
 
 
 def _plan_now(request: AdmissionRequest) -> Plan:
-    """Return the newest limits if they are of the same kind as the ones *request* was made with."""
+    """Return the newest limits of *request*, if they are of the same kind as those it was made with."""
     current, previous = request.plan if request.plan_now is None else request.plan_now(), request.plan
     return current if current is previous or current.keys == previous.keys else previous
 
 
-def closed(request: AdmissionRequest, result: AdmitResult) -> LimitExceededError:
+def refusal_error(request: AdmissionRequest, result: AdmitResult) -> LimitExceededError:
     """Return the error that says why *request* is not admitted, and when to come back."""
     assert isinstance(result, Reserved | Queued | GateRefusal)
     if isinstance(result, GateRefusal) and result.retry_after_s is None:

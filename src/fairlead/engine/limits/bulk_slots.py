@@ -189,7 +189,7 @@ class BulkAdmitter:
         )
         if self._overrides.bypasses(request.key):
             bulk = replace(bulk, observe=True)
-        resumed, admitted, token, requested_mono = await self._slot(request, bulk)
+        resumed, admitted, token, requested_mono = await self._get_slot(request, bulk)
         operation = BulkOperation(request.key, token, bulk.dialect, self._emit, resumed=resumed)
         self._active.add(token.lease_id)
         try:
@@ -201,19 +201,19 @@ class BulkAdmitter:
             self._active.discard(token.lease_id)
             await self._renewer.run_to_completion(self._release(admitted, operation))
 
-    async def _slot(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
-        """Return the slot of the request's token, of an earlier run of this job, or a new one."""
+    async def _get_slot(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+        """Return the slot of the request's token, of an earlier run of this job, or else a new one."""
         if not request.knows_running:
             if request.token is not None:
-                return await self._resumed(request, bulk)
-            return await self._acquire(request, bulk)
-        token = request.token or await self._left_by_this_job(request, bulk)
+                return await self._resume_slot(request, bulk)
+            return await self._acquire_slot(request, bulk)
+        token = request.token or await self._find_token_of_job(request, bulk)
         if token is not None:
             with suppress(SlotLostError):
-                return await self._resumed(replace(request, token=token), bulk)
-        return await self._acquire(request, bulk)
+                return await self._resume_slot(replace(request, token=token), bulk)
+        return await self._acquire_slot(request, bulk)
 
-    async def _left_by_this_job(self, request: BulkRequest, bulk: BulkPlan) -> str | None:
+    async def _find_token_of_job(self, request: BulkRequest, bulk: BulkPlan) -> str | None:
         """Return the token of a slot that a run of this job acquired and that no block here uses, if any."""
         context = current_job.get()
         if context is None or self._viewer is None:
@@ -230,7 +230,8 @@ class BulkAdmitter:
                 return str(BulkToken(holder.lease_id, 0, holder.process, holder.job))
         return None
 
-    async def _acquire(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+    async def _acquire_slot(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+        """Wait for a free slot. If limits are only observed, the operation runs without one."""
         context = current_job.get()
         wait_s = request.wait_s if context is None else min(request.wait_s, context.remaining_s)
         job = "" if context is None else str(context.job.job_id)
@@ -251,10 +252,15 @@ class BulkAdmitter:
         return _BulkSlot(False, admitted, token, requested_mono)
 
     async def _admit(self, request: AdmissionRequest, bulk: BulkPlan) -> tuple[Admitted, float]:
+        """Acquire a slot at the gate; return it and when it was requested.
+
+        Raises:
+            LimitExceededError: No slot is free, or operations that a lost state of Redis admitted may run.
+        """
         admission = await self._admitter.admit(request, renewed=False)
         admitted = admission.admitted
         try:
-            if admitted.local or not await self._lost_lately(bulk):
+            if admitted.local or not await self._may_older_leases_run(bulk):
                 return admitted, admission.requested_mono
         except BaseException:
             await self._renewer.run_to_completion(self._gate.release(Release(admitted)))
@@ -265,11 +271,12 @@ class BulkAdmitter:
             reason=limit_reasons.RECOVERY.code,
         )
 
-    async def _lost_lately(self, bulk: BulkPlan) -> bool:
-        """Return whether a lease from before a loss of the store's state may not have ended."""
+    async def _may_older_leases_run(self, bulk: BulkPlan) -> bool:
+        """Return whether operations may still run with leases that the store has lost."""
         return await self._granting_s(bulk.plan.domain) < bulk.pool.lease_s
 
-    async def _resumed(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+    async def _resume_slot(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+        """Continue in the slot of the request's token; raise SlotLostError if it was lost."""
         token = parse_token(request.token or "")
         if token is None:
             raise InvalidInputError(
@@ -282,7 +289,7 @@ class BulkAdmitter:
         renewal = Renewal(bulk.plan.domain, bulk.pool, holder, had_slot=True)
         requested_mono = self._renewer.now_mono()
         state = await self._gate.attach(renewal)
-        if state is not Lease.ACTIVE and await self._lost_lately(bulk):
+        if state is not Lease.ACTIVE and await self._may_older_leases_run(bulk):
             state = await self._gate.attach(replace(renewal, adopt=True))
         if state is Lease.ACTIVE:
             return _BulkSlot(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, requested_mono)
@@ -298,6 +305,7 @@ class BulkAdmitter:
         return _BulkSlot(True, admitted, token, requested_mono)
 
     async def _release(self, admitted: Admitted, operation: BulkOperation) -> None:
+        """Release the slot; if an operation still runs in it, renew it once for the next block instead."""
         pool, holder = admitted.plan.pool, admitted.holder
         if pool is None or holder is None:
             return

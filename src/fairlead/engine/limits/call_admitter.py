@@ -41,7 +41,7 @@ _MASK = (1 << 63) - 1
 _MAX_ENTRIES = 10_000
 _QUEUE_REASONS = ("slot", "quota")
 """Reasons of a refusal after which a call queues. A rate limit reserves units instead."""
-_CLASS = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority.LOW: 3}
+_PRIORITY_CLASSES = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority.LOW: 3}
 
 T = TypeVar("T")
 
@@ -120,41 +120,41 @@ class CallAdmitter:
         """
         key = request.key
         if not self._is_ready:
-            await self._in_time(self._ready(), request, "the gate")
+            await self._before_deadline(self._ready(), request, "the gate")
             self._is_ready = True
         self._overrides.check(key)
         connection = self.cached_connection(key)
         if connection is None:
-            connection = await self._in_time(self.connection(key), request, "its connection")
+            connection = await self._before_deadline(self.connection(key), request, "its connection")
         call = self._plans.of(connection, request.api, request.host)
         job = current_job.get()
-        entry = self._entry(request, call, job)
+        entry = self._admission_request(request, call, job)
         if self._overrides.bypasses(key):
-            return self._counted(_unlimited(entry, call), request, retry=False)
+            return self._count_in_flight(_unlimited(entry, call), request, retry=False)
         retry = request.retry
         if retry is None:
             retry = job is not None and job.attempt > 1
-        self._check(request, entry, call, retry=retry)
+        self._check_locally(request, entry, call, retry=retry)
         if not retry:
-            admission = await self._limited(request, entry, call, connection, job)
+            admission = await self._admit_by_limits(request, entry, call, connection, job)
             if admission.plan is not None:
                 self._retries.count_first_attempt(key, self._clock.monotonic())
-            return self._counted(admission, request, retry=False)
+            return self._count_in_flight(admission, request, retry=False)
         self._retries.start(key, retry=True)
         try:
-            admission = await self._limited(request, entry, call, connection, job)
+            admission = await self._admit_by_limits(request, entry, call, connection, job)
         except BaseException:
             self._retries.end(key, retry=True)
             raise
-        return self._counted(admission, request, retry=True)
+        return self._count_in_flight(admission, request, retry=True)
 
-    def _counted(self, admission: AdmittedCall, request: CallRequest, *, retry: bool) -> AdmittedCall:
+    def _count_in_flight(self, admission: AdmittedCall, request: CallRequest, *, retry: bool) -> AdmittedCall:
         """Count a call in flight, until `_finish`."""
         admission.call, admission.retry = request, retry
         self._retries.start(request.key)
         return admission
 
-    async def _limited(
+    async def _admit_by_limits(
         self,
         request: CallRequest,
         entry: AdmissionRequest,
@@ -162,7 +162,7 @@ class CallAdmitter:
         connection: Connection,
         job: JobContext | None,
     ) -> AdmittedCall:
-        """Admit the call by its limits; one that they would refuse runs without them if they only observe."""
+        """Admit the call by its limits. If they are only observed, a refused call runs without them."""
         began_mono = self._clock.monotonic()
         try:
             admission = await self._admitter.admit(entry)
@@ -197,7 +197,7 @@ class CallAdmitter:
         """
         lost = self._admitter.release_local(admission, error)
         try:
-            self._finish(admission)
+            self._record_end(admission)
         finally:
             if admission.plan is not None:
                 self._admitter.release_soon(admission)
@@ -209,13 +209,13 @@ class CallAdmitter:
         """End the call as `release_soon` does, and wait until the gate has confirmed its release."""
         lost = self._admitter.release_local(admission, error)
         try:
-            self._finish(admission)
+            self._record_end(admission)
         finally:
             if admission.plan is not None:
                 await self._admitter.release(admission)
         return lost
 
-    async def _in_time(self, query: Awaitable[T], request: CallRequest, noun: str) -> T:
+    async def _before_deadline(self, query: Awaitable[T], request: CallRequest, noun: str) -> T:
         """Return the result of *query*; raise DeadlineExceededError if it takes longer than the call may."""
         late = partial(
             DeadlineExceededError,
@@ -239,8 +239,8 @@ class CallAdmitter:
         if self._throttle.record_refusal(entry.tenant, self._clock.monotonic()):
             self._emit(TenantThrottled(entry.tenant, entry.provider, self._throttle.max_refused))
 
-    def _finish(self, admission: AdmittedCall) -> None:
-        """Undo the counts of a call that has ended, and record what its response says."""
+    def _record_end(self, admission: AdmittedCall) -> None:
+        """Stop counting a call that has ended, and record the limits and costs that its response states."""
         request, plan, connection = admission.call, admission.plan, admission.connection
         assert request is not None
         self._retries.end(request.key)
@@ -257,6 +257,7 @@ class CallAdmitter:
             self._costs.record(_operation(request), bucket.name or bucket.key, cost)
 
     def _count_ignored(self, key: ConnectionKey, limit: str) -> None:
+        """Count a limit in a response that was ignored, and report it at growing intervals."""
         if len(self._ignored) >= _MAX_ENTRIES:
             self._ignored.clear()
         self._ignored[key, limit] = total = self._ignored.get((key, limit), 0) + 1
@@ -267,8 +268,10 @@ class CallAdmitter:
         """Return the limits of such a call; raise NotFoundError if there is no such connection."""
         return self._plans.of(await self.connection(key), api, host)
 
-    def _check(self, request: CallRequest, entry: AdmissionRequest, call: CallPlan, *, retry: bool) -> None:
-        """Raise LimitExceededError if this process can refuse the call by itself."""
+    def _check_locally(
+        self, request: CallRequest, entry: AdmissionRequest, call: CallPlan, *, retry: bool
+    ) -> None:
+        """Raise LimitExceededError if this process throttles the tenant or the retry."""
         now_mono = self._clock.monotonic()
         throttled_s = self._throttle.throttled_s(entry.tenant, now_mono)
         if throttled_s is not None and not call.observe:
@@ -289,15 +292,18 @@ class CallAdmitter:
         return self._retries.may_retry(request.key)
 
     def _emit_observed(self, entry: AdmissionRequest, refused: LimitExceededError) -> None:
+        """Report a call that runs only because its limits are observed, not enforced."""
         reason = refused.reason or "unknown"
         self._emit(GateWouldRefuse(entry.tenant, entry.provider, reason, refused.retry_after_s))
 
-    def _entry(self, request: CallRequest, call: CallPlan, context: JobContext | None) -> AdmissionRequest:
+    def _admission_request(
+        self, request: CallRequest, call: CallPlan, context: JobContext | None
+    ) -> AdmissionRequest:
         entry = AdmissionRequest(
             call.plan,
             request.key.tenant,
             request.key.provider,
-            costs=self._costs_of(request, call),
+            costs=self._estimate_costs(request, call),
             priority_class=request.priority_class or 2,
             wait_s=call.inline_wait_s if request.wait_s is None else request.wait_s,
             call_s=request.call_s,
@@ -318,7 +324,7 @@ class CallAdmitter:
             else self._reserved_costs.get((reservation_id, request.operation), entry.costs),
             job=str(job.job_id),
             waited_s=0.0 if waiting_since is None else self._clock.monotonic() - waiting_since,
-            priority_class=request.priority_class or _CLASS[Priority(job.priority)],
+            priority_class=request.priority_class or _PRIORITY_CLASSES[Priority(job.priority)],
             wait_s=min(entry.wait_s, context.remaining_s),
             reserve_ahead_s=RESERVE_AHEAD_S,
             reservation_id=reservation_id,
@@ -329,7 +335,8 @@ class CallAdmitter:
         connection = self.cached_connection(request.key)
         return call.plan if connection is None else self._plans.of(connection, request.api, request.host).plan
 
-    def _costs_of(self, request: CallRequest, call: CallPlan) -> tuple[float, ...]:
+    def _estimate_costs(self, request: CallRequest, call: CallPlan) -> tuple[float, ...]:
+        """Return the cost of a call in each bucket: as it states, else as its operation cost before."""
         if request.cost is not None:
             return (request.cost,) * len(call.plan.buckets)
         estimates = self._costs.of(_operation(request))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from fairlead._core.clock import Clock
 from fairlead.engine.base.background_refresh import BackgroundRefresh
@@ -22,6 +23,12 @@ AHEAD_S = 1.0
 _MAX_ENTRIES = 50_000
 
 ReadConnection = Callable[[ConnectionKey], Awaitable[Connection | None]]
+"""Reads a connection from the database; None: there is none."""
+
+
+class _Entry(NamedTuple):
+    read_mono: float
+    connection: Connection
 
 
 class ConnectionCache:
@@ -31,7 +38,7 @@ class ConnectionCache:
         self._read = read
         self._clock = clock
         self._emit = emit
-        self._entries: dict[ConnectionKey, tuple[float, Connection]] = {}
+        self._entries: dict[ConnectionKey, _Entry] = {}
         self._outage = DatabaseOutage(clock)
         self._background = BackgroundRefresh()
 
@@ -40,13 +47,13 @@ class ConnectionCache:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        age_s = self._clock.monotonic() - entry[0]
+        age_s = self._clock.monotonic() - entry.read_mono
         if age_s < FRESH_S - AHEAD_S:
-            return entry[1]
+            return entry.connection
         is_outage = self._outage.is_active()
         if age_s < FRESH_S and not is_outage:
             self._background.start(key, lambda: self._read_anew(key))
-        return entry[1] if age_s < FRESH_S or (age_s < MAX_STALE_S and is_outage) else None
+        return entry.connection if age_s < FRESH_S or (age_s < MAX_STALE_S and is_outage) else None
 
     async def connection(self, key: ConnectionKey) -> Connection:
         """Return the connection, cached or read.
@@ -68,6 +75,7 @@ class ConnectionCache:
             return cached
 
     async def _read_anew(self, key: ConnectionKey) -> Connection:
+        """Read the connection from the database and cache it."""
         now_mono = self._clock.monotonic()
         needed = self._age_s(key) + UNRESPONSIVE_AFTER_S >= MAX_STALE_S
         connection = await self._outage.query(self._read(key), needed=needed)
@@ -76,12 +84,13 @@ class ConnectionCache:
             raise connection_not_found(key)
         if len(self._entries) >= _MAX_ENTRIES:
             self._entries.clear()
-        self._entries[key] = (now_mono, connection)
+        self._entries[key] = _Entry(now_mono, connection)
         return connection
 
     def _age_s(self, key: ConnectionKey) -> float:
+        """Return how long ago the cached connection was read; infinite: there is none."""
         entry = self._entries.get(key)
-        return math.inf if entry is None else self._clock.monotonic() - entry[0]
+        return math.inf if entry is None else self._clock.monotonic() - entry.read_mono
 
     def existed_s(self, key: ConnectionKey) -> float:
         """Return for how long the connection can have used its buckets; infinite if that is no longer known."""

@@ -40,17 +40,17 @@ from fairlead.policy.limits.bucket import Bucket
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Degraded, Domain, Plan, PoolLimit
 from fairlead.policy.limits.share import Share, pool_share, share_of
 
-CLOSED_FOR_S = 5.0
+RETRY_AFTER_S = 5.0
 """When to try again a call that is not sent without Redis."""
-OWN_SHARE = 1 / 2
+REUSE_SHARE = 1 / 2
 """The share of a lease during which the process may reuse the slots that it held.
 
 The last renewal may be a third of a lease old, plus the time until the outage was noticed. The rest is for the
 beat that cancels the calls beyond the share.
 """
-MANY = 20_000
-"""How many limits to store before unused ones are dropped, and how many requests to cancel later."""
-HEARD_S = 15.0
+MAX_LIMITS = 20_000
+"""The most limits to store before unused ones are dropped, and the most requests to cancel later."""
+COUNTED_AFTER_S = 15.0
 """How long until the other processes have counted a new one (FleetSize) and cancelled calls beyond their
 smaller share (LeaseRenewer)."""
 _RELEASED = Released(was_held=True)
@@ -88,7 +88,7 @@ class DegradedGate:
     since_mono: float = field(init=False)
     _plans: WeakKeyDictionary[Plan, tuple[Share, Plan]] = field(default_factory=WeakKeyDictionary)
     _limits: dict[tuple[Domain, str], BucketLimit] = field(default_factory=dict)
-    _max_limits: int = MANY
+    _limits_bound: int = MAX_LIMITS
     _initial_counts: Counter[tuple[Domain, str]] = field(default_factory=Counter)
     """How many slots of each pool this process held when the outage began."""
     _running: dict[int, Renewal] = field(default_factory=dict)
@@ -117,11 +117,11 @@ class DegradedGate:
         """Decide by the connection's degraded mode: closed, open, or by this process's share."""
         match request.plan.degraded:
             case Degraded.CLOSED:
-                return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)
+                return GateRefusal(RefusedBy.OUTAGE, RETRY_AFTER_S)
             case Degraded.OPEN:
                 spent = request.costs or (1.0,) * len(request.plan.buckets)
                 return Admitted(request.plan, None, 0, 0, (), spent, local=True)  # it holds nothing
-        degraded = self._plan(request.plan)
+        degraded = self._share_plan(request.plan)
         self._store_limits(request.plan)
         result = await self.gate.admit(request._replace(plan=degraded))
         if isinstance(result, Admitted):
@@ -131,16 +131,17 @@ class DegradedGate:
                 )
             return result._replace(plan=request.plan, local=True)
         if isinstance(result, GateRefusal) and result.retry_after_s is None:
-            return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)  # more than a share, not more than the limit
+            return GateRefusal(RefusedBy.OUTAGE, RETRY_AFTER_S)  # more than a share, not more than the limit
         return result
 
     def _store_limits(self, plan: Plan) -> None:
+        """Remember the limits of *plan*, to report to Redis later what was spent of them."""
         for bucket in plan.buckets:
             self._limits[plan.domain, bucket.key] = bucket
-        if len(self._limits) > self._max_limits:  # nothing is owed for limits that the gate has dropped
+        if len(self._limits) > self._limits_bound:  # nothing is owed for limits that the gate has dropped
             used = {(domain, key) for domain, key, _ in self.gate.buckets()}
             self._limits = {key: limit for key, limit in self._limits.items() if key in used}
-            self._max_limits = max(MANY, 2 * len(self._limits))
+            self._limits_bound = max(MAX_LIMITS, 2 * len(self._limits))
 
     async def release(self, release: Release, *, in_store: bool = False) -> Released:
         """Release a call, admitted by Redis or by this process.
@@ -176,11 +177,11 @@ class DegradedGate:
             return None
         # The cost of a call that Redis admitted was not taken from the share.
         local = release if admitted.local else release._replace(actual={}, observed={})
-        return local._replace(admitted=admitted._replace(plan=self._plan(admitted.plan)))
+        return local._replace(admitted=admitted._replace(plan=self._share_plan(admitted.plan)))
 
     async def cancel(self, request: AdmitRequest) -> None:
         """Drop the request's place in the queue, grant and reservations."""
-        await self.gate.cancel(request._replace(plan=self._plan(request.plan)))
+        await self.gate.cancel(request._replace(plan=self._share_plan(request.plan)))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Renew slots as far as the capacity of this process allows; the others are lost."""
@@ -193,9 +194,10 @@ class DegradedGate:
         self._to_cancel.pop(lease_id, None)
 
     async def _renew_within(self, renewal: Renewal, excess: set[int]) -> Lease:
+        """Renew a slot, or release it if its lease is among *excess*."""
         if renewal.holder.lease_id in excess:
             await self.gate.cancel(
-                AdmitRequest(self._plan(Plan(renewal.domain, pool=renewal.pool)), holder=renewal.holder)
+                AdmitRequest(self._share_plan(Plan(renewal.domain, pool=renewal.pool)), holder=renewal.holder)
             )
             self._running.pop(renewal.holder.lease_id, None)
             return Lease.LOST
@@ -213,6 +215,7 @@ class DegradedGate:
         return excess
 
     async def _renew(self, renewal: Renewal, *, adopt: bool) -> Lease:
+        """Renew a slot in the local gate; with *adopt* count one that Redis granted."""
         capacity = self._capacity(renewal.domain, renewal.pool)
         local = replace(renewal, pool=self._pool_share(renewal.pool, capacity), adopt=adopt)
         (state,) = await self.gate.renew([local])
@@ -222,7 +225,7 @@ class DegradedGate:
 
     # ---- shares --------------------------------------------------------------------------------
 
-    def _plan(self, plan: Plan) -> Plan:
+    def _share_plan(self, plan: Plan) -> Plan:
         """Return this process's share of *plan*."""
         share = self.share()
         cached = self._plans.get(plan)
@@ -244,14 +247,15 @@ class DegradedGate:
         initial, shared = self._initial_counts[domain, pool.key], share.slots(pool.capacity)
         age_s = self.now_mono() - self.since_mono
         if self.storeless:
-            return shared if share.processes == 1 or age_s >= HEARD_S else 0
+            return shared if share.processes == 1 or age_s >= COUNTED_AFTER_S else 0
         if share.processes == 1 and share.is_steady:
             return shared
-        if age_s < pool.lease_s * OWN_SHARE:
+        if age_s < pool.lease_s * REUSE_SHARE:
             return initial
         return min(initial, shared) if age_s < pool.lease_s else shared
 
     def _pool_share(self, pool: PoolLimit, capacity: int) -> PoolLimit:
+        """Return *pool* with the *capacity* that this process may use now."""
         # The capacity changes with time, and the newest one counts, so its version is the time.
         return replace(pool_share(pool, capacity), version=round(self.now_mono() * 1000))
 
@@ -263,7 +267,7 @@ class DegradedGate:
         if not plan.buckets or plan.degraded is not Degraded.LOCAL_SHARE or self.share().processes == 1:
             return None
         result = await self.gate.admit(
-            AdmitRequest(Plan(plan.domain, buckets=self._plan(plan).buckets), request.costs)
+            AdmitRequest(Plan(plan.domain, buckets=self._share_plan(plan).buckets), request.costs)
         )
         assert isinstance(result, Admitted | GateRefusal)  # without slots there is no queue
         return result
@@ -282,7 +286,11 @@ class DegradedGate:
         Of two with the same lease the first is stored, because Redis may know it. At most *MANY* are stored.
         """
         for request in requests:
-            if request.holder is not None and request.plan.pool is not None and len(self._to_cancel) < MANY:
+            if (
+                request.holder is not None
+                and request.plan.pool is not None
+                and len(self._to_cancel) < MAX_LIMITS
+            ):
                 self._to_cancel.setdefault(request.holder.lease_id, request)
 
     def requests_to_cancel(self) -> list[AdmitRequest]:
@@ -324,7 +332,7 @@ class DegradedGate:
                 self._reported[domain, key] = bucket.sent
 
 
-def renewal_of(slot: Admitted | Renewal) -> Renewal:
+def to_renewal(slot: Admitted | Renewal) -> Renewal:
     """Return the renewal that keeps the slot of an admitted call."""
     if isinstance(slot, Renewal):
         return slot

@@ -18,7 +18,7 @@ from typing import Any
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.base.timing import TimeLimit
-from fairlead.engine.limits.degraded_gate import DegradedGate, LocalCounts, renewal_of
+from fairlead.engine.limits.degraded_gate import DegradedGate, LocalCounts, to_renewal
 from fairlead.engine.limits.recovery import RecoveryPeriod
 from fairlead.engine.limits.resync import resync
 from fairlead.engine.ports import (
@@ -43,15 +43,17 @@ from fairlead.policy.limits.pool import Holder
 from fairlead.policy.limits.share import Share
 from fairlead.policy.text.safe import safe_text
 
-ANSWER_S = 0.8
+PING_TIMEOUT_S = 0.8
 """How long a ping may take before Redis counts as unavailable."""
 SLOW_S = 0.5
+"""A slower ping is reported, and does not end an outage."""
 PING_INTERVAL_S = 0.2
 MAX_UNCLAIMED = 256
 """How many requests to remember that Redis may have granted something which no caller uses."""
-AGAIN_S = 5.0
+RETRY_AFTER_S = 5.0
 """When to try again what only Redis can decide."""
-ANSWERS_TO_RETURN = 2
+PINGS_TO_RETURN = 2
+"""How many quick pings in a row end an outage."""
 
 
 class FailoverGate:
@@ -105,7 +107,7 @@ class FailoverGate:
 
     async def admit(self, request: AdmitRequest) -> AdmitResult:
         """Decide by the fleet's counts, or by this process's share of them."""
-        degraded = self._degraded if self._resynced is None else await self._settled()
+        degraded = self._degraded if self._resynced is None else await self._current_degraded()
         if degraded is None:
             try:
                 result = await (
@@ -122,14 +124,14 @@ class FailoverGate:
             else:
                 degraded = self._degraded  # Redis may have become unavailable since it answered
                 if degraded is None or isinstance(result, Admitted):
-                    await self._note_slot(result)
-                    return self._note_wait(request, result)
+                    await self._record_slot(result)
+                    return self._record_wait(request, result)
             degraded.cancel_later([request])
-        return self._note_wait(request, await degraded.admit(request))
+        return self._record_wait(request, await degraded.admit(request))
 
     async def release(self, release: Release) -> Released:
         """Release the call where it was admitted, if that is available."""
-        degraded = await self._settled()
+        degraded = await self._current_degraded()
         admitted, in_store = release.admitted, self._pop_slot(release.admitted)
         if degraded is None:
             if admitted.local:
@@ -190,7 +192,7 @@ class FailoverGate:
     async def cancel(self, request: AdmitRequest) -> None:
         """Cancel the request in Redis and in this process. What cannot be reached expires by itself."""
         self._forget(request.plan, request.holder)
-        degraded = await self._settled()
+        degraded = await self._current_degraded()
         if degraded is None:
             try:
                 await self._fleet.cancel(request)
@@ -202,7 +204,7 @@ class FailoverGate:
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Renew slots and places in the queue, in Redis or in this process."""
-        degraded = await self._settled()
+        degraded = await self._current_degraded()
         if degraded is None:
             try:
                 return await self._fleet.renew(renewals)
@@ -216,15 +218,17 @@ class FailoverGate:
         Raises:
             LimiterUnavailableError: Redis is unavailable, so the slot's owner is unknown.
         """
-        if await self._settled() is not None:
+        if await self._current_degraded() is not None:
             raise LimiterUnavailableError(
-                "whose slot it is can be told by Redis alone", retry_after_s=AGAIN_S
+                "whose slot it is can be told by Redis alone", retry_after_s=RETRY_AFTER_S
             )
         try:
             (state,) = await self._fleet.renew([renewal])
         except LimiterUnavailableError as error:
             await self._fail_over(error)
-            raise LimiterUnavailableError(error.message, hint=error.hint, retry_after_s=AGAIN_S) from error
+            raise LimiterUnavailableError(
+                error.message, hint=error.hint, retry_after_s=RETRY_AFTER_S
+            ) from error
         if state is Lease.ACTIVE:
             self._slots[renewal.holder.lease_id] = renewal
             if self._degraded is not None:
@@ -248,6 +252,7 @@ class FailoverGate:
     # ---- what Redis may hold for this process ----------------------------------------------------
 
     async def _admit_recovering(self, request: AdmitRequest) -> AdmitResult:
+        """Let Redis decide within this process's share, until the time after an outage is over."""
         recovery = self._recovery
         if recovery is None or (left_s := recovery.left_s()) <= 0:
             self._recovery = None
@@ -255,13 +260,13 @@ class FailoverGate:
         is_queued = request.holder is not None and request.holder.lease_id in self._queued
         return await recovery.admit(request, left_s, is_queued=is_queued)
 
-    async def _note_slot(self, result: AdmitResult) -> None:
+    async def _record_slot(self, result: AdmitResult) -> None:
         if isinstance(result, Admitted) and result.holder is not None and result.plan.pool is not None:
             self._slots[result.holder.lease_id] = result
             if self._degraded is not None:
-                await self._degraded.adopt(renewal_of(result))
+                await self._degraded.adopt(to_renewal(result))
 
-    def _note_wait(self, request: AdmitRequest, result: AdmitResult) -> AdmitResult:
+    def _record_wait(self, request: AdmitRequest, result: AdmitResult) -> AdmitResult:
         if isinstance(result, Admitted) and request.holder is not None:
             self._queued.pop(request.holder.lease_id, None)
         elif isinstance(result, Queued) and request.holder is not None:
@@ -296,8 +301,8 @@ class FailoverGate:
             self._wake(lease_id)
         return [*queued.values(), *self._unclaimed]
 
-    async def _settled(self) -> DegradedGate | None:
-        """Return the gate of this process if it decides, None if Redis does; wait for a return under way."""
+    async def _current_degraded(self) -> DegradedGate | None:
+        """Return the local gate if it decides, or None if Redis does, once a return under way has ended."""
         if self._resynced is not None:
             await self._resynced.wait()
         return self._degraded
@@ -313,7 +318,7 @@ class FailoverGate:
             self._local(),
             self._share,
             self._clock.monotonic,
-            [renewal_of(slot) for slot in self._slots.values()],
+            [to_renewal(slot) for slot in self._slots.values()],
             self._storeless,
         )
         self._quick_pings = 0
@@ -327,15 +332,15 @@ class FailoverGate:
     async def force_degraded(self, why: str | None) -> None:
         """Decide locally although Redis is available; None: no longer, and return as after an outage."""
         self._is_forced = why is not None
-        if why is None or await self._settled() is not None:
+        if why is None or await self._current_degraded() is not None:
             return
         await self._fail_over(LimiterUnavailableError(f"the gate is degraded by hand: {why}"))
 
     async def ping_redis(self) -> float | None:
-        """Check once whether Redis is available, and fail over or return to it."""
+        """Ping Redis once, and fail over or return to it; return the seconds until the next check."""
         began_mono = self._clock.monotonic()
         try:
-            async with TimeLimit(self._clock, ANSWER_S):
+            async with TimeLimit(self._clock, PING_TIMEOUT_S):
                 await self._fleet.ping()
         except (LimiterUnavailableError, TimeoutError) as error:
             self._quick_pings = 0
@@ -345,9 +350,9 @@ class FailoverGate:
         duration_s = self._clock.monotonic() - began_mono
         self._report_slow(duration_s)
         self._quick_pings = self._quick_pings + 1 if duration_s < SLOW_S else 0
-        is_back = self._quick_pings >= ANSWERS_TO_RETURN and self._fleet.is_settled
+        is_back = self._quick_pings >= PINGS_TO_RETURN and self._fleet.is_settled
         if self._degraded is not None and is_back and not self._is_forced:
-            await self._return(self._degraded)
+            await self._return_to_fleet(self._degraded)
         return PING_INTERVAL_S
 
     def _report_slow(self, duration_s: float) -> None:
@@ -356,7 +361,7 @@ class FailoverGate:
             self._emit(GateSlow(round(duration_s, 3)))
         self._is_slow = is_slow
 
-    async def _return(self, degraded: DegradedGate) -> None:
+    async def _return_to_fleet(self, degraded: DegradedGate) -> None:
         """Report the outage to Redis, and let Redis decide again; requests wait meanwhile."""
         self._resynced = asyncio.Event()
         try:
@@ -382,15 +387,16 @@ class FailoverGate:
 
     def service(self) -> Service:
         """Return the checks as a background service."""
+        clock, draw = self._clock, self._draw
         return Service(
             "gate-failover",
             self.ping_redis,
             interval_s=PING_INTERVAL_S,
-            clock=self._clock,
-            draw=self._draw,
+            clock=clock,
+            draw=draw,
             emit=self._emit,
         )
 
 
 def _silent() -> LimiterUnavailableError:
-    return LimiterUnavailableError(f"Redis did not answer within {ANSWER_S:g} s")
+    return LimiterUnavailableError(f"Redis did not answer within {PING_TIMEOUT_S:g} s")

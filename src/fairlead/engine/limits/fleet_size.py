@@ -14,6 +14,7 @@ from fairlead.events import Emit
 from fairlead.policy.limits.share import Share
 
 REFRESH_INTERVAL_S = 5.0
+"""How often the live processes are counted."""
 
 
 class FleetSize:
@@ -43,7 +44,7 @@ class FleetSize:
         return Share(processes, min(self._rank, processes - 1), steady)
 
     async def refresh(self) -> None:
-        """Count the live processes."""
+        """Count the live processes, and find this one's rank among them."""
         alive = sorted(
             view.session_id for view in await self._sessions.search() if view.state in ("alive", "late")
         )
@@ -57,5 +58,10 @@ class FleetSize:
     def service(self, *, draw: Draw, emit: Emit) -> Service:
         """Return the counting as a background service."""
         return Service(
-            "gate-fleet", self.refresh, interval_s=REFRESH_INTERVAL_S, clock=self._clock, draw=draw, emit=emit
+            "gate-fleet",
+            self.refresh,
+            interval_s=REFRESH_INTERVAL_S,
+            clock=self._clock,
+            draw=draw,
+            emit=emit,
         )

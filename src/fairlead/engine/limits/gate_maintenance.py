@@ -16,7 +16,7 @@ GRACE_S = 5.0
 """A lease that has been over for this long is released: a later request to its pool would have done it."""
 TTL_S = 32 * 86_400.0
 """The expiry of a key that has none: as long as the state of a domain is kept."""
-MOST_KEYS = 500_000
+MAX_KEYS = 500_000
 
 
 class GateMaintenance:
@@ -35,15 +35,15 @@ class GateMaintenance:
             return 0
 
     async def _run(self) -> int:
-        survey = await self._keys.survey(max_keys=MOST_KEYS, leases=True, window_s=HOUR_S)
-        over = [lease for lease in survey.leases if lease.ends_in_s <= -GRACE_S]
-        recovered = len(await self._keys.remove_leases(over))
+        survey = await self._keys.survey(max_keys=MAX_KEYS, leases=True, window_s=HOUR_S)
+        ended = [lease for lease in survey.leases if lease.ends_in_s <= -GRACE_S]
+        recovered = len(await self._keys.remove_leases(ended))
         cleaned = await self._keys.set_ttl(survey.no_ttl, TTL_S)
-        happened = survey.event_counts or {}
+        event_counts = survey.event_counts or {}
         self._emit(
             GateMaintenanceDone(
-                orphans=happened.get("expire", 0) + happened.get("recover", 0) + recovered,
-                promoted=happened.get("promote", 0),
+                orphans=event_counts.get("expire", 0) + event_counts.get("recover", 0) + recovered,
+                promoted=event_counts.get("promote", 0),
                 cleaned=cleaned,
                 keys=survey.keys,
                 size_bytes=survey.size_bytes,

@@ -19,8 +19,8 @@ from fairlead.policy.limits.limit import Plan, is_bucket
 WRITE_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 60.0
 """The least time between two writes of one bucket."""
-_MOST = 50_000
-_BATCH = 1000
+_MAX_ENTRIES = 50_000
+_BATCH_SIZE = 1000
 
 _Key = tuple[UUID, str]
 
@@ -54,16 +54,21 @@ class LearnedLimitsWriter:
             planned = LearnedLimit(
                 connection.connection_id, SLOTS_LIMIT, connection.version, plan.pool.capacity, 1.0
             )
-            self._note(planned, slots, None)
+            self._merge(planned, slots, None)
         for index, observation in observed.items():
             if observation.capacity is not None or observation.per_s is not None:
                 bucket = plan.buckets[index]
                 planned = LearnedLimit(
                     connection.connection_id, bucket.name, connection.version, bucket.capacity, bucket.per_s
                 )
-                self._note(planned, observation.capacity, observation.per_s)
+                self._merge(planned, observation.capacity, observation.per_s)
 
-    def _note(self, planned: LearnedLimit, capacity: float | None, per_s: float | None) -> None:
+    def _merge(self, planned: LearnedLimit, capacity: float | None, per_s: float | None) -> None:
+        """Queue a limit to be written if the stated *capacity* or *per_s* differ from the latest ones.
+
+        Args:
+            planned: The limit as the call's plan has it.
+        """
         key = (planned.connection_id, planned.limit)
         latest = self._unwritten.get(key)
         if latest is None and key in self._stored:
@@ -75,28 +80,33 @@ class LearnedLimitsWriter:
             capacity=latest.capacity if capacity is None else capacity,
             per_s=latest.per_s if per_s is None else per_s,
         )
-        if limit != latest and is_bucket(limit.capacity, limit.per_s) and len(self._unwritten) < _MOST:
+        if limit != latest and is_bucket(limit.capacity, limit.per_s) and len(self._unwritten) < _MAX_ENTRIES:
             self._unwritten[key] = limit
 
-    async def write(self, *, all_of_it: bool = False) -> None:
-        """Write the limits that are due; with *all_of_it* all that have changed, for the end of the process."""
+    async def write(self, *, write_all: bool = False) -> None:
+        """Write the changed limits that are due.
+
+        Args:
+            write_all: Whether to write those too that are not due yet, because the process ends.
+        """
         now_mono = self._clock.monotonic()
-        due = [limit for key, limit in self._unwritten.items() if all_of_it or self._is_due(key, now_mono)]
-        for start in range(0, len(due), _BATCH):
-            batch = due[start : start + _BATCH]
+        due = [limit for key, limit in self._unwritten.items() if write_all or self._is_due(key, now_mono)]
+        for start in range(0, len(due), _BATCH_SIZE):
+            batch = due[start : start + _BATCH_SIZE]
             await self._notes.save(batch)
             for limit in batch:
-                self._written(limit, now_mono)
+                self._record_written(limit, now_mono)
 
     def _is_due(self, key: _Key, now_mono: float) -> bool:
         stored = self._stored.get(key)
         return stored is None or now_mono - stored.written_mono >= MIN_INTERVAL_S
 
-    def _written(self, limit: LearnedLimit, now_mono: float) -> None:
+    def _record_written(self, limit: LearnedLimit, now_mono: float) -> None:
+        """Record that *limit* was written, unless it has changed again meanwhile."""
         key = (limit.connection_id, limit.limit)
         if self._unwritten.get(key) == limit:  # else it has changed again meanwhile
             del self._unwritten[key]
-        if len(self._stored) >= _MOST:
+        if len(self._stored) >= _MAX_ENTRIES:
             self._stored.clear()  # at worst one is written once more
         self._stored[key] = _Stored(limit, now_mono)
 

@@ -29,7 +29,7 @@ SLOT_LOST_MESSAGE = "the slot was lost before the call ended"
 STORE_GONE = (LimiterUnavailableError, DependencyUnavailableError)
 """The gate is unavailable, or was closed because this process ends. The call was made, and what it holds at the
 gate ends by itself: with its lease, or with the time of its reservation."""
-BEATS_PER_LEASE = 3
+RENEWALS_PER_LEASE = 3
 SOONEST_LOSS_S = 30.0
 """A store that lost its state grants slots again after this time, so every holder must have renewed by then."""
 SPARE_SHARE = 1 / 30
@@ -60,7 +60,7 @@ class HeldLease:
     @property
     def stop_mono(self) -> float:
         """The instant at which the call has to stop unless the lease was renewed."""
-        return self.requested_mono + _sure_s(self.pool) * (1 - SPARE_SHARE)
+        return self.requested_mono + _certain_s(self.pool) * (1 - SPARE_SHARE)
 
 
 class GrantSignal:
@@ -97,7 +97,7 @@ class LeaseRenewer:
     """Renews the leases of one process, and wakes its waiting calls when the gate grants them a slot.
 
     Args:
-        beat_s: How often to look for leases that are due, 3 by default. A lease is renewed within a third of
+        beat_s: Seconds between two checks for due leases. Default 3. A lease is renewed within a third of
             its length, at least every 10 s.
         is_degraded: Whether this process counts by itself because the store is unavailable. What it may hold
             depends on the time then, so every beat renews all leases.
@@ -208,7 +208,7 @@ class LeaseRenewer:
         )
 
     async def beat(self) -> None:
-        """Renew the leases that are due; cancel the calls that lost theirs."""
+        """Renew the leases that are due, and cancel the calls that have lost their slot."""
         now_mono, is_degraded = self._clock.monotonic(), self._is_degraded()
         due = [lease for lease in self._leases.values() if is_degraded or now_mono >= self._renew_mono(lease)]
         if not due:
@@ -225,7 +225,7 @@ class LeaseRenewer:
 
     def _renew_mono(self, lease: HeldLease) -> float:
         """Return when to renew *lease*: the last beat that is surely within a third of its length."""
-        third_s = min(lease.pool.lease_s, SOONEST_LOSS_S) / BEATS_PER_LEASE
+        third_s = min(lease.pool.lease_s, SOONEST_LOSS_S) / RENEWALS_PER_LEASE
         return lease.requested_mono + third_s - self._beat_s * BEAT_SPREAD
 
     # ---- calls that have to stop -----------------------------------------------------------------
@@ -237,6 +237,7 @@ class LeaseRenewer:
         self._unwatch = self._clock.call_later(max(0.0, stop_mono - self._clock.monotonic()), self._stop_due)
 
     def _stop_due(self) -> None:
+        """Cancel the calls with leases that were not renewed in time."""
         now_mono = self._clock.monotonic()
         for lease in [lease for lease in self._leases.values() if lease.stop_mono <= now_mono]:
             self._lose(lease)
@@ -248,6 +249,7 @@ class LeaseRenewer:
             self._watch(next_mono)
 
     def _lose(self, lease: HeldLease) -> None:
+        """Cancel the call of a lost lease, once."""
         if lease.holder.lease_id in self._leases and not lease.lost:
             lease.lost = True
             lease.task.cancel()
@@ -281,7 +283,7 @@ class LeaseRenewer:
             self._watch_mono, self._unwatch = math.inf, _nothing
 
 
-def _sure_s(pool: PoolLimit) -> float:
+def _certain_s(pool: PoolLimit) -> float:
     """Return for how long after its request a slot has no other holder, even if the store loses its state.
 
     A fencing pool (bulk operations) does not trust such a store for a whole lease.

@@ -43,7 +43,7 @@ from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_limits import BulkConfig, LimitsConfig
 from fairlead.policy.text.names import shown
 
-_MOST = 50_000
+_MAX_ENTRIES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Plans:
                 provider=connection.key.provider,
                 hint=f"it has: {', '.join(sorted({*limits.apis, *profile.apis}))}",
             )
-        if len(self._plans) >= _MOST or len(self._shared) >= _MOST:
+        if len(self._plans) >= _MAX_ENTRIES or len(self._shared) >= _MAX_ENTRIES:
             self._plans.clear()
             self._shared.clear()
         tenant = connection.key.tenant
@@ -175,6 +175,7 @@ class Plans:
 
 
 def _have_same_limits(cached: Connection, current: Connection) -> bool:
+    """Return whether the plan that was made for *cached* is still valid for *current*."""
     if cached.version != current.version:
         return False
     return cached.learned_limits == current.learned_limits and cached.learned_slots == current.learned_slots
@@ -206,6 +207,7 @@ def check_settings(connection: Connection, limits: LimitsConfig) -> None:
 
 
 def _version(connection: Connection, explicit: bool, since_us: int) -> int:
+    """Return the version of a limit's numbers: *explicit* ones from settings replace those of a profile."""
     level, moment = (EXPLICIT, connection.version) if explicit else (GUESS, since_us)
     return version_of(level, connection.connection_id.int, moment)
 
@@ -237,11 +239,13 @@ def _call_plan(
 
 
 def _mark(plan: Plan) -> int:
+    """Return a number that is the same for this plan in every process."""
     named = (*plan.domain.parts, *(bucket.key for bucket in plan.buckets))
     return int.from_bytes(digest(named).encode()[:8], "big")
 
 
 def _domain(connection: Connection, limits: LimitsConfig, account: str) -> Domain:
+    """Return the domain in which the provider counts: an account, an app or a tenant."""
     provider = connection.key.provider
     match limits.domain:
         case "account" if (

@@ -30,9 +30,9 @@ from fairlead.policy.limits import breaker as policy
 from fairlead.policy.limits.breaker import Breaker, DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, Domain
 
-OPEN_MOST_S = 15.0
+MAX_OPEN_S = 15.0
 """The longest time a local breaker stays open. An operator can neither see nor reset it."""
-_MOST = 10_000
+_MAX_ENTRIES = 10_000
 
 
 @dataclass(slots=True)
@@ -65,7 +65,9 @@ class LocalBreakers:
         return self._gate.admit(request) if entry is None else self._admit_by_breaker(entry, rule, request)
 
     async def _admit_by_breaker(self, entry: _Entry, rule: BreakerRule, request: AdmitRequest) -> AdmitResult:
-        decision = policy.admit(entry.breaker, _short(rule), self._now_us(), int(request.call_s * MICRO))
+        decision = policy.admit(
+            entry.breaker, _with_short_times(rule), self._now_us(), int(request.call_s * MICRO)
+        )
         if isinstance(decision, int):
             return GateRefusal(RefusedBy.BREAKER, decision / MICRO)
         entry.breaker = decision.next_state
@@ -83,12 +85,12 @@ class LocalBreakers:
 
     async def release(self, release: Release) -> Released:
         """Record the end of a call in the local breaker and at the gate."""
-        release, opened_s, closed = self._recorded(release)
+        release, opened_s, closed = self._record_release(release)
         return _merged(await self._gate.release(release), opened_s, closed)
 
     def release_soon(self, release: Release, on_released: OnReleased) -> None:
         """Record the end of a call without waiting; *on_released* receives the result."""
-        forwarded, opened_s, closed = self._recorded(release)
+        forwarded, opened_s, closed = self._record_release(release)
         if opened_s is None and not closed:
             self._gate.release_soon(forwarded, on_released)
             return
@@ -110,7 +112,7 @@ class LocalBreakers:
         """Listen at the gate."""
         await self._gate.listen(wake)
 
-    def _recorded(self, release: Release) -> tuple[Release, float | None, bool]:
+    def _record_release(self, release: Release) -> tuple[Release, float | None, bool]:
         """Record *release* in the local breaker.
 
         Returns:
@@ -126,19 +128,19 @@ class LocalBreakers:
         entry = self._entries.get(key)
         if is_unreached:
             if entry is None:
-                if len(self._entries) >= _MOST:
+                if len(self._entries) >= _MAX_ENTRIES:
                     self._entries.clear()
                 entry = self._entries[key] = _Entry()
             release = release._replace(reporter=self._reporter)
             return (
                 release,
-                self._record(entry, rule, DestinationHealth.UNHEALTHY, _probe(entry, release)),
+                self._record(entry, rule, DestinationHealth.UNHEALTHY, _ended_probe(entry, release)),
                 False,
             )
         if entry is None:
             return release, None, False
         if health is DestinationHealth.NEUTRAL:
-            self._record(entry, rule, health, _probe(entry, release))
+            self._record(entry, rule, health, _ended_probe(entry, release))
             return release, None, False
         del self._entries[key]  # the destination responded
         return release, None, entry.breaker.mode is not policy.Mode.CLOSED
@@ -146,8 +148,11 @@ class LocalBreakers:
     def _record(
         self, entry: _Entry, rule: BreakerRule, health: DestinationHealth, probe: int
     ) -> float | None:
+        """Record the health of a destination; return the seconds for which the breaker opened, if it did."""
         previous, now_us = entry.breaker, self._now_us()
-        entry.breaker = current = policy.record(previous, _short(rule), health, now_us, probe=probe)
+        entry.breaker = current = policy.record(
+            previous, _with_short_times(rule), health, now_us, probe=probe
+        )
         if probe:
             entry.probe = None
         opened = current.times_opened > previous.times_opened
@@ -157,17 +162,18 @@ class LocalBreakers:
         return round(self._clock.monotonic() * MICRO)
 
 
-def _probe(entry: _Entry, release: Release) -> int:
+def _ended_probe(entry: _Entry, release: Release) -> int:
     """Return the id of the entry's probe if *release* ends it, else 0."""
     return entry.breaker.until_us if entry.probe is release.admitted else 0
 
 
-def _short(rule: BreakerRule) -> BreakerRule:
+def _with_short_times(rule: BreakerRule) -> BreakerRule:
     """Return *rule* with shorter times, because no operator can reset a local breaker."""
-    return replace(rule, open_s=min(rule.open_s, OPEN_MOST_S), open_max_s=min(rule.open_max_s, OPEN_MOST_S))
+    return replace(rule, open_s=min(rule.open_s, MAX_OPEN_S), open_max_s=min(rule.open_max_s, MAX_OPEN_S))
 
 
 def _merged(released: Released, opened_s: float | None, closed: bool) -> Released:
+    """Return the gate's result, with what the local breaker did."""
     if released.opened_s is None and opened_s is not None:
         released = released._replace(opened_s=opened_s)
     return released._replace(closed=released.closed or closed)

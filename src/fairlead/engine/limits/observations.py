@@ -107,7 +107,7 @@ class Doubts:
         self.ignored[bucket] = stated
         return previous is not None and _is_near(stated, previous)
 
-    def slots_of(self, stated: float, current: int | None) -> int | None:
+    def believed_slots(self, stated: float, current: int | None) -> int | None:
         """Return *stated* as a number of slots; None if it does not count, by the rule of `believes`."""
         previous, self.slots = self.slots, stated
         is_near = any(_is_near((stated,), (n,)) for n in (current or stated, previous) if n is not None)
@@ -131,16 +131,20 @@ def observations_for(
         index = indexes.get(item.limit)
         if index is not None:
             bucket = plan.buckets[index]
-            observed[index], is_lost = _observation(item, bucket, doubts)
-            most = observed[index].capacity or bucket.capacity  # no call costs more than the bucket can hold
+            observed[index], is_ignored = _observation(item, bucket, doubts)
+            max_cost = (
+                observed[index].capacity or bucket.capacity
+            )  # no call costs more than the bucket can hold
             if item.actual is not None or item.refused:
-                actual[index] = min(item.actual or 0.0, most)  # a refused call was not run
+                actual[index] = min(item.actual or 0.0, max_cost)  # a refused call was not run
             if (cost := item.requested or item.actual) is not None:
-                estimated[index] = min(cost, most)
-            ignored += [item.limit] * (is_lost or max(item.actual or 0.0, item.requested or 0.0) > most)
+                estimated[index] = min(cost, max_cost)
+            ignored += [item.limit] * (
+                is_ignored or max(item.actual or 0.0, item.requested or 0.0) > max_cost
+            )
         elif item.limit == CONCURRENCY and item.capacity is not None:
             planned = None if plan.pool is None else plan.pool.capacity
-            slots = doubts.slots_of(item.capacity, planned)
+            slots = doubts.believed_slots(item.capacity, planned)
             ignored += [item.limit] * (slots is None and item.capacity != planned)
         elif item.refused and item.limit not in _OF_SOME_CALLS:
             unknown_s = max(unknown_s or 0.0, _wait_s(item) or 0.0)
@@ -160,7 +164,7 @@ def _is_near(stated: tuple[float, ...], other: tuple[float, ...]) -> bool:
 def _observation(item: LimitObservation, bucket: BucketLimit, doubts: Doubts) -> tuple[Observation, bool]:
     """Return the observation in *item*, and whether new numbers for the limit were rejected."""
     capacity, per_s = item.capacity, item.per_s
-    is_lost = capacity is not None or per_s is not None
+    is_ignored = capacity is not None or per_s is not None
     if item.window_s and capacity is not None and capacity > 1:
         burst = max(1.0, capacity / 10)  # as per_window computes it, which raises for an impossible bucket
         capacity, per_s = burst, (capacity - burst) / item.window_s
@@ -169,15 +173,15 @@ def _observation(item: LimitObservation, bucket: BucketLimit, doubts: Doubts) ->
     if capacity is not None or per_s is not None:
         current = bucket.capacity, bucket.per_s
         stated = capacity or bucket.capacity, per_s or bucket.per_s
-        is_lost = not (is_bucket(*stated) and doubts.believes(bucket.key, stated, current))
-        if is_lost:
-            capacity, per_s, is_lost = None, None, stated != current
+        is_ignored = not (is_bucket(*stated) and doubts.believes(bucket.key, stated, current))
+        if is_ignored:
+            capacity, per_s, is_ignored = None, None, stated != current
     wait_s = _wait_s(item)
     unit_s = 1 / (per_s or bucket.per_s)
     if wait_s is None and item.remaining == 0 and item.reset_s is not None and item.reset_s < unit_s:
         reset_s = clamp_hint(item.reset_s, daily_limit=item.daily)  # all of it comes back at once, and sooner
-        return Observation(capacity or bucket.capacity, capacity, per_s, held_s=reset_s), is_lost
-    return Observation(item.remaining, capacity, per_s, wait_s), is_lost
+        return Observation(capacity or bucket.capacity, capacity, per_s, held_s=reset_s), is_ignored
+    return Observation(item.remaining, capacity, per_s, wait_s), is_ignored
 
 
 def _wait_s(item: LimitObservation) -> float | None:

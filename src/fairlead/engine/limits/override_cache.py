@@ -25,7 +25,7 @@ from fairlead.policy.reasons.limit_reasons import ISOLATED
 
 REFRESH_INTERVAL_S = 1.0
 """Every process applies an override within 2 s."""
-AGAIN_S = 30.0
+RETRY_AFTER_S = 30.0
 """When a call that an override stops may be tried again."""
 
 ForceDegraded = Callable[[str | None], Awaitable[None]]
@@ -47,7 +47,7 @@ class Overrides:
         self._bypassed: Counter[str] = Counter()
 
     async def refresh(self) -> None:
-        """Read and apply the overrides, and report how many calls bypassed their limits meanwhile."""
+        """Read the overrides again, and report how many calls bypassed their limits since the last read."""
         bypassed, self._bypassed = self._bypassed, Counter()
         for provider, calls in sorted(bypassed.items()):
             self._emit(GateBypassed(provider, calls))
@@ -80,12 +80,12 @@ class Overrides:
         """Raise LimitExceededError if an override stops the calls of *key*."""
         if not self._in_force:
             return
-        for override in self._on(OverrideKind.ISOLATED, key):
+        for override in self._covering(OverrideKind.ISOLATED, key):
             raise LimitExceededError(
                 f"calls are stopped by hand: {override.reason} ({override.actor}, {override.scope})",
                 tenant=key.tenant,
                 provider=key.provider,
-                retry_after_s=AGAIN_S,
+                retry_after_s=RETRY_AFTER_S,
                 reason=ISOLATED.code,
                 hint="`fairlead gate breaker reset` lets them through again",
             )
@@ -100,15 +100,17 @@ class Overrides:
     def enforces(self, key: ConnectionKey) -> bool:
         """Return whether limits apply to calls of *key*, without counting."""
         return not self._in_force or all(
-            self._is_restored(override, key) for override in self._on(OverrideKind.DISABLED, key)
+            self._is_restored(override, key) for override in self._covering(OverrideKind.DISABLED, key)
         )
 
-    def _on(self, kind: OverrideKind, key: ConnectionKey) -> Iterator[Override]:
+    def _covering(self, kind: OverrideKind, key: ConnectionKey) -> Iterator[Override]:
+        """Yield the overrides of *kind* that apply to calls of *key*."""
         for names in scopes_covering(key.tenant, key.provider, key.account):
             if (override := self._in_force.get((kind, names))) is not None:
                 yield override
 
     def _is_restored(self, override: Override, key: ConnectionKey) -> bool:
+        """Return whether a rollout has restored the limits of *key* already."""
         if override.rollout is None:
             return False
         age_s = override.rollout.age_s + self._clock.monotonic() - self._read_mono

@@ -16,7 +16,7 @@ from fairlead.engine.ports import AdmitRequest, FleetGate, Renewal
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import Plan
 
-AT_MOST_S = 2.0
+MAX_RESYNC_S = 2.0
 """How long the report may take, while requests wait. A Redis that takes longer is still unavailable."""
 
 _Report = Callable[[], Awaitable[object]]
@@ -32,9 +32,9 @@ async def resync(fleet: FleetGate, degraded: DegradedGate, clock: Clock) -> list
     Raises:
         LimiterUnavailableError: Redis did not take the rest, and no report is in flight any more.
     """
-    late = LimiterUnavailableError(f"Redis did not hear within {AT_MOST_S:g} s what it had missed")
+    late = LimiterUnavailableError(f"Redis did not hear within {MAX_RESYNC_S:g} s what it had missed")
     slots, is_complete = degraded.running_slots(), False
-    stop = clock.call_later(AT_MOST_S, lambda: fleet.abandon(late))
+    stop = clock.call_later(MAX_RESYNC_S, lambda: fleet.abandon(late))
     try:
         adopted = await _adopt(fleet, slots, late)
         await _report_rest(fleet, degraded, late)
@@ -42,7 +42,7 @@ async def resync(fleet: FleetGate, degraded: DegradedGate, clock: Clock) -> list
     finally:
         stop()
         if not is_complete:
-            degraded.cancel_later(_request_of(renewal) for renewal in slots)
+            degraded.cancel_later(_request_to_cancel(renewal) for renewal in slots)
     return adopted
 
 
@@ -85,7 +85,7 @@ async def _is_accepted(fleet: FleetGate, report: _Report, late: LimiterUnavailab
     return True
 
 
-def _request_of(renewal: Renewal) -> AdmitRequest:
+def _request_to_cancel(renewal: Renewal) -> AdmitRequest:
     """Return the request to cancel if the slot's call ends before the next report."""
     holder = renewal.holder
     return AdmitRequest(Plan(renewal.domain, quota=holder.quota, pool=renewal.pool), holder=holder)

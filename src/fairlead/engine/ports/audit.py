@@ -13,7 +13,15 @@ from fairlead.engine.ports.values import Json
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One change that a person or a process made, without secrets. Spec: T13."""
+    """One change that a person or a process made, without secrets.
+
+    Attributes:
+        act: The name of the change.
+        actor: The person or process that made it.
+        details: Values of the change that are safe to show.
+
+    Spec: T13.
+    """
 
     audit_id: UUID
     act: str
@@ -27,6 +35,10 @@ class AuditRecord:
 class AuditStore(Protocol):
     """The append-only audit trail."""
 
-    async def append(self, records: Sequence[AuditRecord]) -> None: ...
+    async def append(self, records: Sequence[AuditRecord]) -> None:
+        """Store *records*, all or none."""
+        ...
 
-    async def search(self, *, tenant: str | None, limit: int) -> list[tuple[datetime, AuditRecord]]: ...
+    async def search(self, *, tenant: str | None, limit: int) -> list[tuple[datetime, AuditRecord]]:
+        """Return the latest records of *tenant* (None: of all), each with the time at which it was stored."""
+        ...

@@ -11,8 +11,13 @@ from fairlead.engine.ports.jobs import Enqueued, NewJob
 class CallerJobs(Protocol):
     """A store of jobs that uses the caller's connection: jobs exist if and when its transaction commits.
 
-    Both methods raise InvalidInputError, before anything is sent, for a connection that cannot be used or has
-    no transaction; and Refused if a queue has too many dead letters of a job's kind. Spec: Q10.
+    Both methods return one result for each job, in order.
+
+    Raises:
+        InvalidInputError: The connection cannot be used or has no transaction; nothing was sent.
+        RefusedError: A queue has too many dead letters of a job's kind.
+
+    Spec: Q10.
     """
 
     async def store(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:

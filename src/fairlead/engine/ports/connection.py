@@ -31,7 +31,7 @@ def connection_not_found(key: ConnectionKey, *, hint: str = CONNECT_HINT) -> Not
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """An encrypted record and the data key that opens it."""
+    """An encrypted record, and the id of the data key that opens it."""
 
     key_id: UUID
     blob: bytes
@@ -55,6 +55,11 @@ class Connection:
     """The part of a connection that rarely changes, without secrets.
 
     Attributes:
+        variant: The variant of the provider's profile; None: its default.
+        account_id: The provider's id of the account, as a response stated it; None: unknown.
+        client_id: The id of the OAuth app.
+        endpoint: The values that complete the provider's URLs, such as a shop's name.
+        settings: The connection's own settings, which override the profile's.
         version: Grows with every change.
         learned_limits: Capacity and units per second by limit, as responses stated them under these settings.
         learned_slots: As responses stated it under these settings.

@@ -17,7 +17,15 @@ CredentialState = Literal["active", "unknown", "needs_reauth", "revoked"]
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """A refresh in flight. All ages and *expired* are by the database's clock."""
+    """A refresh in flight. All ages and *expired* are by the database's clock.
+
+    Attributes:
+        from_generation: The generation that is spent.
+        epoch: The number of the send; a later send of the connection has a larger one.
+        phase: INTENT before the request is sent, SENT after it, UNKNOWN if no outcome is known.
+        session_id: The process that owns the refresh.
+        replays: How often the request was sent again after an unknown outcome.
+    """
 
     attempt_id: UUID
     from_generation: int
@@ -33,7 +41,18 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A connection with its sealed secrets, read in one statement. Offsets count from *read_at*."""
+    """A connection with its sealed secrets, read in one statement.
+
+    Each ``..._in_s`` is in seconds from *read_at*, and negative once that time has passed.
+
+    Attributes:
+        generation: Grows with each new token of the connection.
+        refreshable: Whether it has a refresh token.
+        urgent_in_s: When its refresh is urgent.
+        critical_in_s: When its refresh is critical, because it expires soon.
+        due_in_s: When a scan returns it; None: never.
+        rotation: The refresh in flight; None: none is.
+    """
 
     connection: Connection
     state: CredentialState
@@ -69,6 +88,8 @@ class NewCredential:
 
     Attributes:
         generation: The generation that *sealed* was sealed for; 1 for a new connection.
+        refreshable: Whether it has a refresh token.
+        actor: The author of the change, for the audit record *audit_id*.
         state: The initial state; an import keeps the state of the exporting database.
     """
 
@@ -91,7 +112,11 @@ class NewCredential:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The record that this process is about to send *from_generation*, committed before anything is sent."""
+    """The record that this process is about to spend *from_generation*, committed before anything is sent.
+
+    Attributes:
+        lease_s: How long other processes leave the refresh to this one.
+    """
 
     connection_id: UUID
     attempt_id: UUID
@@ -140,11 +165,16 @@ class Settlement:
 
 
 SettleVerdict = Literal["settled", "superseded"]
+"""Whether a response was stored, or the database had a newer token or another owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcome:
-    """A send without a known outcome. *due_in_s*: when it can be resolved; None: no scan returns it."""
+    """A send without a known outcome: the provider may have spent the token or not.
+
+    Attributes:
+        due_in_s: In how many seconds scans return the connection, to resolve the send. None: they never do.
+    """
 
     connection_id: UUID
     attempt_id: UUID
@@ -155,7 +185,14 @@ class UnknownOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ReauthRequirement:
-    """A change of one generation to needs_reauth. *attempt_id* None: no refresh may be in flight."""
+    """The change of a credential to needs_reauth.
+
+    Attributes:
+        from_generation: The generation that must still be the current one.
+        attempt_id: The refresh that failed. None: no refresh may be in flight.
+        notice_id: The id of the job that notifies the tenant.
+        notice_args: The args of that job.
+    """
 
     connection_id: UUID
     from_generation: int
@@ -181,7 +218,12 @@ class GrantState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DueConnection:
-    """A credential that a scan should refresh, with the priority of its job."""
+    """A credential that a scan returned, so that a job refreshes it.
+
+    Attributes:
+        priority: The priority of that job.
+        expired: Whether its access token has expired.
+    """
 
     connection_id: UUID
     key: ConnectionKey
@@ -218,8 +260,8 @@ class CredentialStore(Protocol):
         """Return the connection with this id. Batched."""
         ...
 
-    async def claim(self, intent: Intent, ask: PermitRequest) -> Claim | EndpointRefusal | None:
-        """Take a permit for *ask*, as `EndpointGate.admit` does, and commit INTENT in one statement. Batched.
+    async def claim(self, intent: Intent, request: PermitRequest) -> Claim | EndpointRefusal | None:
+        """Take a permit, as `EndpointGate.admit` does, and commit INTENT, in one statement. Batched.
 
         Without a permit nothing is claimed.
 
@@ -236,9 +278,14 @@ class CredentialStore(Protocol):
         ...
 
     async def claim_replay(self, intent: Intent, replays: int) -> int | None:
-        """Commit INTENT to resend a request of unknown outcome, which has had *replays* replays.
+        """Commit INTENT to send a request of unknown outcome again.
 
-        Return the new epoch; None if another process is resending it, or has resent it since.
+        Args:
+            intent: The owner of the new send.
+            replays: How often it was sent again so far, as the caller read it.
+
+        Returns:
+            The new epoch; None if another process sends it again, or has done so since.
         """
         ...
 
@@ -281,20 +328,30 @@ class CredentialStore(Protocol):
         ...
 
     async def await_grant(self, key: ConnectionKey) -> GrantState | None:
-        """Hold the jobs of a connection without a valid grant until it has a new one, or is removed.
+        """Return the state of a connection's grant, and hold its jobs if it needs a new one.
 
-        Return the state of the grant; None if there is no such connection.
+        They are held until it has a new grant, or is removed. This does not wait.
+
+        Returns:
+            The state of the grant; None if there is no such connection.
         """
         ...
 
     async def due(
         self, *, urgent_only: bool, cool_down_s: float, cursor: tuple[datetime, UUID] | None, limit: int
     ) -> DuePage:
-        """Return due credentials by due_at, but none with a refresh discarded in the last *cool_down_s*."""
+        """Return a page of credentials to refresh, in the order in which they are due.
+
+        Args:
+            urgent_only: Whether to return only those with an urgent refresh.
+            cool_down_s: Leaves out those with a refresh job that was discarded in the last seconds.
+            cursor: `DuePage.next_cursor` of the page before. None: the first page.
+            limit: The most credentials of a page.
+        """
         ...
 
     async def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
-        """Return refreshes that were sent by a process that is gone. *cool_down_s* is as in due()."""
+        """Return credentials with a refresh that a dead process has sent. *cool_down_s* is as in due()."""
         ...
 
     async def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:

@@ -14,7 +14,19 @@ from fairlead.engine.ports.values import Json
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A job that needs a person or a policy."""
+    """A discarded job that needs a person or a policy.
+
+    Attributes:
+        lineage_id: The same for all dead letters of one piece of work, through its replays.
+        category: The category of the last failure, as are *code*, *reason* and *details*.
+        history: The failed attempts, oldest first.
+        status: Its state; see `DeadLetterStatus`.
+        resolution: How it was closed, with *resolved_by*, *resolved_why* and *resolved_at*. None: it is open.
+        replays: How often it was enqueued again.
+        replay_job_id: The replay under way; None: none is.
+        reauth_started_at: When its tenant was first asked for a new grant.
+        first_at: When the job was first discarded; *last_at*: when it was discarded last.
+    """
 
     dead_letter_id: UUID
     job_id: UUID
@@ -79,11 +91,15 @@ class DeadLetterStore(Protocol):
         """Return dead letters due for an action, oldest first, without those that wait for an operator."""
         ...
 
-    async def get(self, dead_letter_id: UUID) -> DeadLetter | None: ...
+    async def get(self, dead_letter_id: UUID) -> DeadLetter | None:
+        """Return the dead letter with this id, or None."""
+        ...
 
     async def search(
         self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
-    ) -> list[DeadLetter]: ...
+    ) -> list[DeadLetter]:
+        """Return the newest dead letters that match every value; None matches all."""
+        ...
 
     async def find(
         self,
@@ -94,9 +110,14 @@ class DeadLetterStore(Protocol):
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        """Return a page of matching dead letters, newest or oldest first, that begins behind *cursor*.
+        """Return a page of matching dead letters.
 
-        With *at_rest* those are left out that have a replay under way, or an open job of the same key.
+        Args:
+            criteria: What they must match.
+            limit: The most entries of the page.
+            cursor: The last id of the page before. None: the first page.
+            oldest_first: Whether the oldest comes first; else the newest.
+            at_rest: Whether to leave out those with a replay under way, or an open job of the same key.
         """
         ...
 
@@ -160,15 +181,30 @@ class DeadLetterStore(Protocol):
         reauth_started: bool = False,
         notified: bool = False,
     ) -> None:
-        """Set the time of the next action and record the last one, unless the entry died again."""
+        """Set when the entry is due for its next action, unless its job was discarded again.
+
+        Args:
+            action_in_s: Seconds until then. None: it waits for an operator.
+            last_at: When the job was last discarded, as the caller read it. None: any time.
+            reauth_started: Whether to record that the tenant was asked for a new grant.
+            notified: Whether to record that the last notice was sent.
+        """
         ...
 
-    async def open_count(self, queue: str) -> int: ...
+    async def open_count(self, queue: str) -> int:
+        """Return how many open dead letters *queue* has."""
+        ...
 
     async def counts(self) -> Mapping[str, int]:
         """Return open dead letters by category."""
         ...
 
     async def prune(self, older_than_s: float, bound: int, limit: int) -> int:
-        """Delete resolved and abandoned entries that are old, or beyond *bound* a queue; never open ones."""
+        """Delete closed entries, and return how many. Open ones are never deleted.
+
+        Args:
+            older_than_s: The age from which they are deleted.
+            bound: How many entries of one queue to retain at most, however young.
+            limit: The most entries to delete.
+        """
         ...

@@ -22,7 +22,7 @@ from fairlead.policy.limits.pool import Holder
 
 
 class RefusedBy(IntEnum):
-    """The part of the gate that refused."""
+    """The limit or state that refused a call."""
 
     BREAKER = 1
     QUOTA = 2
@@ -69,7 +69,7 @@ class Admitted(NamedTuple):
     Attributes:
         holder: Of the slot. None: no slot was taken.
         fence: Grows with each lease of a pool; 0 without a slot.
-        probe: If not 0, this call decides the breaker, and its release carries this number.
+        probe: If not 0, the result of this call opens or closes the breaker; its release has this number.
         sent: Units ever taken of each bucket, to order observations.
         spent: Units taken of each bucket by this call.
         local: Whether this process admitted it alone, because the store was unavailable.
@@ -97,7 +97,7 @@ class Reserved:
 class Queued:
     """A place in the wait queue for a slot.
 
-    The grant is signalled; retry after *retry_after_s* at the latest.
+    A grant is signalled by `Gate.listen`. Request again then, and after *retry_after_s* at the latest.
     """
 
     by: RefusedBy
@@ -250,11 +250,14 @@ class Gate(Protocol):
         ...
 
     async def cancel(self, request: AdmitRequest) -> None:
-        """Leave the wait queue, and return an unused grant and reservations. Idempotent."""
+        """Withdraw a request that was not admitted: its queue place, a late grant and its reservations.
+
+        It may be repeated.
+        """
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """Renew leases and places in wait queues, in one batch."""
+        """Renew leases and places in wait queues, in one batch; return the state of each, in order."""
         ...
 
     async def listen(self, wake: Wake) -> None:

@@ -27,10 +27,11 @@ class KindUse:
 
 @dataclass(frozen=True, slots=True)
 class StoredLease:
-    """A lease in the store.
+    """A lease of a slot, as the store has it.
 
     Attributes:
         key: The key of its pool's slots.
+        process: The process that holds it; *tenant* and *job* are those of its call.
         until_us: When it ends, by the store's clock.
         ends_in_s: The same, from the time of the survey.
     """
@@ -99,11 +100,11 @@ class GateKeys(Protocol):
         ...
 
     async def remove_leases(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
-        """Remove *leases*, without those renewed or ended since the survey; return those removed."""
+        """Remove those of *leases* that were not renewed since the survey, and return those removed."""
         ...
 
     async def set_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
-        """Expire those of *keys* without an expiry in *ttl_s*; return how many."""
+        """Let those of *keys* without an expiry expire in *ttl_s* seconds; return how many."""
         ...
 
     async def clear(self) -> int:

@@ -15,9 +15,12 @@ SLOTS_LIMIT = "*slots"
 
 @dataclass(frozen=True, slots=True)
 class LearnedLimit:
-    """One limit of a connection as responses stated it, under the settings of *version*.
+    """One limit of a connection, as responses stated it.
 
-    For SLOTS_LIMIT, *per_s* has no meaning and is 1.
+    Attributes:
+        limit: The name of the limit, or SLOTS_LIMIT.
+        version: The version of the connection and so of the settings to which it applies.
+        per_s: Units per second; 1 and without meaning for SLOTS_LIMIT.
     """
 
     connection_id: UUID
@@ -39,5 +42,9 @@ class GateNotes(Protocol):
         ...
 
     async def record_first_use(self, prefix: str) -> bool:
-        """Record that slots may be granted under *prefix*. Return True if that was never recorded before."""
+        """Record that slots may be granted under the key prefix *prefix*.
+
+        Returns:
+            True if this call was the first to record it, so that no slot was ever granted before.
+        """
         ...

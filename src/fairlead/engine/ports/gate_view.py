@@ -12,9 +12,13 @@ from fairlead.policy.limits.limit import Domain, Plan
 
 @dataclass(frozen=True, slots=True)
 class BucketView:
-    """A bucket.
+    """The state of a token bucket.
 
-    *reserved*: units of pending reservations; *blocked_s*: the delay that the provider requested.
+    Attributes:
+        level: Units that are available now.
+        per_s: Units that it regains each second.
+        reserved: Units of pending reservations.
+        blocked_s: The rest of a delay that the provider requested.
     """
 
     name: str
@@ -27,9 +31,10 @@ class BucketView:
 
 @dataclass(frozen=True, slots=True)
 class HolderView:
-    """A slot in use.
+    """A slot in use, and the call that holds it.
 
-    *ends_in_s*: when its lease ends unless renewed; negative: expired, and not yet reclaimed.
+    Attributes:
+        ends_in_s: Seconds until its lease ends unless renewed; negative: it has ended, and is not reclaimed yet.
     """
 
     lease_id: int
@@ -42,7 +47,12 @@ class HolderView:
 
 @dataclass(frozen=True, slots=True)
 class WaiterView:
-    """A waiter for a slot. *alive_for_s*: how long it keeps its place unless renewed."""
+    """A call that waits in the queue for a slot.
+
+    Attributes:
+        waits_s: How long it has waited.
+        alive_for_s: How long it retains its place unless renewed.
+    """
 
     lease_id: int
     process: str
@@ -55,7 +65,15 @@ class WaiterView:
 
 @dataclass(frozen=True, slots=True)
 class BreakerView:
-    """A breaker. *left_s*: until it admits a probe, or until the probe's time is over."""
+    """The state of a breaker.
+
+    Attributes:
+        mode: Closed, open, or admitting a probe; see `Mode`.
+        in_a_row: How many calls in a row have failed.
+        times_opened: How often it has opened in a row, which lengthens the time that it stays open.
+        left_s: Seconds until it admits a probe, or until the probe's time is over.
+        good: Calls of the current window that succeeded; *bad*: those that failed.
+    """
 
     mode: str
     in_a_row: int

@@ -14,7 +14,16 @@ from fairlead.policy.jobs.job import KeyState, UniqueWhile
 
 @dataclass(slots=True)  # frozen, making one would cost three times as much
 class NewJob:
-    """A job to enqueue. Its fields are validated already (policy/jobs/job.py)."""
+    """A job to enqueue. Its fields are validated already (policy/jobs/job.py).
+
+    Attributes:
+        group_key: The jobs of one group share pauses and caps; "" without a group.
+        priority: 0 is the most urgent; see `Priority`.
+        delay_s: Seconds until it is due.
+        unique_key: A job with the key of a waiting job is not stored.
+        expires_in_s: Seconds after which it is no longer run. None: never.
+        replay_of: The dead letter that it replays.
+    """
 
     job_id: UUID
     kind: str
@@ -38,9 +47,12 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The result of an enqueue. With *inserted* False, *job_id* is the earlier job with the unique key.
+    """The result of an enqueue.
 
-    *key_state* is the state of the job that had the unique key at the enqueue.
+    Attributes:
+        job_id: The new job; if it was not inserted, the earlier one with its unique key.
+        inserted: Whether a new job was stored.
+        key_state: The state of the job that had the unique key before.
     """
 
     job_id: UUID
@@ -72,7 +84,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFilter:
-    """Which jobs a worker takes; an empty tuple means any."""
+    """The selection of jobs that a worker claims; an empty tuple means any."""
 
     queues: tuple[str, ...] = ("default",)
     kinds: tuple[str, ...] = ()
@@ -81,7 +93,12 @@ class ClaimFilter:
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """One failed attempt in the history of a job. Its text is safe to show."""
+    """One failed attempt in the history of a job. Its text is safe to show.
+
+    Attributes:
+        ran_s: How long the attempt took.
+        next_retry_s: Seconds until the next attempt. None: there was none.
+    """
 
     category: str
     code: str
@@ -125,7 +142,7 @@ class Rescheduled:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Ended without success and without a dead letter."""
+    """The job ended without success and without a dead letter."""
 
     job_id: UUID
     lease_id: int
@@ -134,10 +151,15 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """The job failed for good; its dead letter is written in the same transaction. Spec: Q9, R19.
+    """The job failed for good; its dead letter is written in the same transaction.
 
-    *args* are those of its replay, valid for ``encode_args``; None: unchanged. The dead letter to which a
-    replay returns has the replay's args.
+    Attributes:
+        dead_letter_id: The id of the new dead letter. A replay returns to the one that it came from.
+        connection_id: The connection that the job used, if known.
+        token_expires_at: When that connection's token expires, if known.
+        args: The args for its replay, valid for ``encode_args``. None: unchanged.
+
+    Spec: Q9, R19.
     """
 
     job_id: UUID
@@ -155,7 +177,16 @@ Outcome = Completed | Rescheduled | Cancelled | Discarded
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """The result of one rescue pass. *ready* is False until a full lease has passed since a gap. Spec: R2."""
+    """The result of one rescue pass.
+
+    Attributes:
+        ready: False until the database has run for a full lease without a gap; nothing is rescued before.
+        sessions: How many sessions were declared lost.
+        rescued: How many jobs are available again.
+        dead: How many jobs became dead letters, because they crashed their process too often.
+
+    Spec: R2.
+    """
 
     ready: bool
     sessions: int = 0
@@ -193,7 +224,9 @@ class JobStore(Protocol):
     """The store of jobs. All times are the database's."""
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """Store *jobs*, all or none. An error while iterating over them is raised, and nothing is stored.
+        """Store *jobs*, all or none, and return a result for each, in order.
+
+        An error while iterating over them is raised, and nothing is stored.
 
         A waiting job stands for a new one of the same unique key, and becomes as urgent. A job that has begun
         or expired passes its key on, unless the key holds for a time or the kind is fairlead's own.
@@ -203,15 +236,18 @@ class JobStore(Protocol):
         ...
 
     async def claim(self, claims: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
-        """Claim up to *demand* due jobs, most urgent first, each under a new lease id. Never a suspect.
+        """Claim up to *demand* due jobs, most urgent first, each under a new lease id.
 
-        A session that was declared lost gets nothing. If the response to a claim is lost, its jobs are handed
-        back.
+        Suspects (see claim_suspect) are left out. A session that was declared lost gets nothing. If the
+        response to a claim is lost, its jobs are handed back.
         """
         ...
 
     async def claim_suspect(self, claims: ClaimFilter, session_id: UUID) -> Job | None:
-        """Claim one job that was running at a crash; it counts as started after start_suspect. Spec: R3."""
+        """Claim one suspect: a job that was running when its process crashed. None: there is none.
+
+        It counts as started only after start_suspect. Spec: R3.
+        """
         ...
 
     async def start_suspect(self, job_id: UUID, lease_id: int) -> bool:
@@ -244,14 +280,23 @@ class JobStore(Protocol):
         """
         ...
 
-    async def get(self, job_id: UUID) -> JobView | None: ...
+    async def get(self, job_id: UUID) -> JobView | None:
+        """Return the job with this id, or None."""
+        ...
 
     async def search(
         self, *, state: str | None, kind: str | None, tenant_id: str | None, queue: str | None, limit: int
-    ) -> list[JobView]: ...
+    ) -> list[JobView]:
+        """Return the newest jobs that match every value; None matches all."""
+        ...
 
     async def retry_now(self, job_id: UUID, *, tenant_id: str | None = None) -> bool:
-        """Make an available job due now, if it is of *tenant_id* (None: of any tenant)."""
+        """Make an available job due now, and return whether there was one.
+
+        Args:
+            job_id: The job.
+            tenant_id: The tenant that the job must be of. None: any.
+        """
         ...
 
     async def cancel(

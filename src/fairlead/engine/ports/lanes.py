@@ -14,7 +14,13 @@ from fairlead.policy.jobs.lane import Scope
 
 @dataclass(frozen=True, slots=True)
 class PauseView:
-    """A pause in force. *until* None: until it is resumed. *lanes*: how many it pauses now."""
+    """A pause in force.
+
+    Attributes:
+        until: When it ends. None: when it is resumed.
+        by: The person or job that paused.
+        lanes: How many lanes it pauses now.
+    """
 
     scope: Scope
     until: datetime | None
@@ -26,7 +32,12 @@ class PauseView:
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """A tenant's settings; None: as its tier says, else weight 1 and no cap."""
+    """A tenant's share of the workers. A value of None: as its tier says, else weight 1 and no cap.
+
+    Attributes:
+        weight: How much of the workers' time it gets, relative to other tenants.
+        max_running: How many of its jobs may run at the same time.
+    """
 
     tenant_id: str
     tier: str | None = None
@@ -45,7 +56,12 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class GroupCap:
-    """A limit of *max_running* running jobs for a group of *tenant*, or with None of all tenants together."""
+    """A limit on the running jobs of a group.
+
+    Attributes:
+        tenant_id: The tenant of the group. None: the group's jobs of all tenants are counted together.
+        max_running: How many jobs may run at the same time.
+    """
 
     group_key: str
     tenant_id: str | None
@@ -57,7 +73,7 @@ class TenantTurn:
     """The fairness figures of one tenant in one queue. Counts stop at 1,000. Spec: Q6.
 
     Attributes:
-        rounds_without_service: How many quanta the most served tenant of its class is ahead of it.
+        rounds_without_service: By how many turns the most served tenant of its class is ahead of it.
         current_priority: max(1, 5 - rounds_without_service).
         consecutive: Jobs that it got in a row when it was last served.
     """
@@ -133,19 +149,23 @@ class LaneStore(Protocol):
     # ---- pauses --------------------------------------------------------------------------------
 
     async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
-        """Start nothing of *scope* for *for_s* seconds (None: until resumed); return how many lanes that
-        pauses.
+        """Start no job of *scope* until a time, and return how many lanes that pauses.
 
-        Running jobs continue. If it is paused already, the later end counts.
+        Running jobs continue. If the scope is paused already, the later end counts.
+
+        Args:
+            scope: The jobs to pause.
+            for_s: Seconds until the pause ends. None: it ends with `resume`.
+            reason: Shown wherever the pause is listed.
+            by: The person or job that pauses.
         """
         ...
 
     async def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None:
-        """Start nothing of a tenant's group before its reservation at the provider's limits, in *for_s*
-        seconds.
+        """Start no job of a tenant's group for *for_s* seconds, until its reservation at the gate is due.
 
-        Independent of pauses. If it is held already, the earlier end counts, because a reservation is due
-        then.
+        It is independent of pauses. If the group is held already, the earlier end counts, because a
+        reservation is due then.
         """
         ...
 
@@ -197,9 +217,11 @@ class LaneStore(Protocol):
 
     async def tiers(self) -> Sequence[Tier]: ...
 
-    async def group_caps(self, limit: int) -> list[GroupCap]: ...
+    async def group_caps(self, limit: int) -> list[GroupCap]:
+        """Return the caps of groups."""
+        ...
 
-    # ---- looking -------------------------------------------------------------------------------
+    # ---- views ---------------------------------------------------------------------------------
 
     async def turns(self, *, queue: str | None, tenant_id: str | None, limit: int) -> list[TenantTurn]:
         """Return fairness figures, the longest waiting tenant first."""
@@ -227,11 +249,22 @@ class LaneStore(Protocol):
     # ---- upkeep, once across the fleet by compare-and-set rows (R4) -----------------------------
 
     async def raise_floors(self, every_s: float) -> bool:
-        """Move the point at which claims begin to read to the ready lanes; return False if it is not due."""
+        """Move the point at which claims begin to read past lanes without jobs, so that claims stay cheap.
+
+        Args:
+            every_s: The least seconds between two moves.
+
+        Returns:
+            False if it is not due.
+        """
         ...
 
     async def age(self, every_s: float) -> int:
-        """Move ready lanes that waited too long into a more urgent class, and return how many."""
+        """Move ready lanes that waited too long into a more urgent class, if *every_s* has passed since.
+
+        Returns:
+            How many lanes were moved.
+        """
         ...
 
     async def sweep(self, every_s: float, share: float = 1.0) -> Swept | None:

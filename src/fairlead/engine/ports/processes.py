@@ -14,7 +14,14 @@ from fairlead.engine.ports.values import Json
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """Proves, on the same host, that a process is dead (R7)."""
+    """The facts by which another process of the same host can prove that a process is dead.
+
+    Attributes:
+        boot_id: Of the host; it changes with each boot.
+        process_started: When the process started, which distinguishes it from a later one with the same pid.
+
+    Spec: R7.
+    """
 
     host: str
     boot_id: str
@@ -47,7 +54,7 @@ class Renewed:
 
     Attributes:
         cancelled: Lease ids of running jobs that were cancelled.
-        data_keys_renewed_at: When a key rotation last asked this process to look up the current data keys;
+        data_keys_renewed_at: When a key rotation last requested all processes to read the data keys again.
             None: never.
     """
 
@@ -61,7 +68,7 @@ class KeyHolder:
 
     Attributes:
         master_ids: None: an older version, which does not report them.
-        is_behind: Whether it was asked to look up the data keys, and has not renewed its session since.
+        is_behind: Whether it has not renewed its session since it was requested to read the data keys again.
     """
 
     session_id: UUID
@@ -118,7 +125,7 @@ class SessionStore(Protocol):
         ...
 
     async def data_keys_renewed(self) -> None:
-        """Ask every live process to look up the current data keys with its next renewal."""
+        """Request every live process to read the current data keys again, with its next renewal."""
         ...
 
     async def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
@@ -130,16 +137,26 @@ class SessionStore(Protocol):
         ...
 
     async def rescue(self, session_id: UUID, every_s: float, max_crashes: int, limit: int) -> Rescue | None:
-        """Run one pass for the fleet that hands back the jobs of lost sessions.
+        """Declare sessions without a heartbeat lost, and make their jobs available again; once for the fleet.
+
+        Args:
+            session_id: The caller's session.
+            every_s: The least seconds between two passes.
+            max_crashes: How often a job may be running when its process dies, before it is discarded.
+            limit: The most jobs of one pass.
 
         Returns:
             What was done; None if another process has just done it.
         """
         ...
 
-    async def search(self) -> list[SessionView]: ...
+    async def search(self) -> list[SessionView]:
+        """Return all sessions that are stored, those that ended too."""
+        ...
 
-    async def prune(self, older_than_s: float, limit: int) -> int: ...
+    async def prune(self, older_than_s: float, limit: int) -> int:
+        """Delete at most *limit* sessions that ended *older_than_s* seconds ago, and return how many."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +201,19 @@ class ScheduleState:
 
     @property
     def paused(self) -> bool:
-        """True while it does not fire, by its program's or an operator's choice."""
+        """Whether it does not fire, because its program or an operator has paused it."""
         return self.schedule.paused or self.pause is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRun:
-    """The record of one run. *job_id* None: an open job stood for it, and none was enqueued."""
+    """The record of one run.
+
+    Attributes:
+        run_at: The time of the schedule; *taken_at*: when it was recorded.
+        coalesced: How many missed runs this one stands for.
+        job_id: Its job. None: an open job stood for it, and none was enqueued.
+    """
 
     run_at: datetime
     taken_at: datetime
@@ -230,9 +253,9 @@ class ScheduleStore(Protocol):
         ...
 
     async def rewind(self) -> list[str]:
-        """Restart schedules with a last run over a minute in the future, and return their names.
+        """Let schedules whose last run is over a minute in the future start now, and return their names.
 
-        Their clock was set back. Earlier runs are not repeated.
+        The database's clock was set back. Earlier runs are not repeated.
         """
         ...
 
@@ -249,6 +272,14 @@ class ScheduleStore(Protocol):
 
         The job is due ``job.delay_s`` after *run_at*, at the latest that long from now.
 
+        Args:
+            name: The schedule.
+            last_run_at: Its last run, as the caller read it.
+            run_at: The time of this run.
+            coalesced: How many missed runs this one stands for.
+            session_id: The caller's session.
+            job: The job of the run.
+
         Returns:
             False if another process was first.
         """
@@ -258,4 +289,6 @@ class ScheduleStore(Protocol):
         """Return the latest runs of a schedule, the newest first."""
         ...
 
-    async def prune(self, older_than_s: float, limit: int) -> int: ...
+    async def prune(self, older_than_s: float, limit: int) -> int:
+        """Delete at most *limit* records of runs that are older, and return how many."""
+        ...

@@ -13,7 +13,11 @@ from fairlead.engine.ports.connection import Sealed
 
 @dataclass(frozen=True, slots=True)
 class SealContext:
-    """The place that a sealed record is bound to. In another place it does not open."""
+    """The place that a sealed record is bound to: copied to another row, it does not open.
+
+    Attributes:
+        field: What is sealed, such as a credential or a journal entry.
+    """
 
     tenant: str
     connection_id: UUID
@@ -88,16 +92,23 @@ class KeyStore(Protocol):
     async def foreign(
         self, master_id: str, *, current_only: bool, cursor: UUID | None, limit: int
     ) -> list[DataKey]:
-        """Return keys that another master than *master_id* wrapped, by id, beyond *cursor*."""
+        """Return a page of keys that another master key than *master_id* wrapped, in the order of their ids.
+
+        Args:
+            master_id: The newest master key.
+            current_only: Whether to leave out retired keys.
+            cursor: The last id of the page before. None: the first page.
+            limit: The most keys of a page.
+        """
         ...
 
     async def samples(self) -> list[DataKey]:
-        """Return one key for each master key in use."""
+        """Return one data key for each master key that wraps any, to test whether each can be opened."""
         ...
 
 
 class KeyRotator(Protocol):
-    """The side of a key rotation that sees keys in clear."""
+    """The part of a key rotation that opens data keys; the rest of the engine sees only wrapped ones."""
 
     @property
     def master_id(self) -> str:
@@ -139,11 +150,20 @@ class SealedRecords(Protocol):
     """One table of sealed records, which can be verified and resealed."""
 
     async def page(self, *, retired_only: bool, cursor: UUID | None, limit: int) -> list[StoredRecord]:
-        """Return records by id, beyond *cursor*; with *retired_only* those under retired keys."""
+        """Return a page of records, in the order of their ids.
+
+        Args:
+            retired_only: Whether to return only those sealed under retired keys.
+            cursor: The last id of the page before. None: the first page.
+            limit: The most records of a page.
+        """
         ...
 
     async def replace(self, changes: Sequence[tuple[StoredRecord, Sealed]]) -> int:
-        """Replace records by compare-and-set, without those locked by a writer; return how many."""
+        """Replace each record by compare-and-set, and return how many were replaced.
+
+        Records that a writer has locked or changed are skipped.
+        """
         ...
 
 
@@ -152,7 +172,7 @@ class SealedRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """The send that a journal entry is the response to."""
+    """A journal entry without its contents: which send it is the response to."""
 
     connection_id: UUID
     attempt_id: UUID
@@ -201,7 +221,9 @@ class Journal(Protocol):
     def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
         """Record that the database has this connection's responses up to *epoch*.
 
-        Entries that were settled *just_now* are deleted after 24 h.
+        Args:
+            just_now: Whether they were stored now, so that their entries are deleted after 24 h. False: they
+                were found to be stored earlier.
         """
         ...
 
@@ -227,10 +249,10 @@ class Journal(Protocol):
         ...
 
     async def orphans(self) -> Sequence[object]:
-        """Take over the files of dead owners. No other process gets them while this one lives.
+        """Adopt the journal files of dead processes. No other process gets them while this one lives.
 
         Returns:
-            The files that this process did not own before.
+            The files that this process adopted.
         """
         ...
 

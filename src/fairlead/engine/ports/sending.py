@@ -47,17 +47,23 @@ class TokenTransport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndpointPermit:
-    """A permit to send one request to a token endpoint. A *probe* decides the breaker or the pause."""
+    """A permit to send one request to a token endpoint.
+
+    Attributes:
+        probe: Whether the result of this request opens or closes the breaker or the pause.
+        dirty: Whether failures are recorded for this endpoint, so that a success must be written.
+    """
 
     probe: bool = False
-    dirty: bool = False  # failures are recorded for this endpoint, so a success must be written
+    dirty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointRefusal:
-    """A refusal of a permit by the guard *by*.
+    """A refusal of a permit.
 
-    "connection" is the back-off of the one connection that asked; "busy": the guards' rows were locked.
+    Attributes:
+        by: What refused it. "connection" is the back-off of the one connection; "busy": the rows were locked.
     """
 
     by: Literal["connection", "rate", "breaker", "pause", "busy"]
@@ -109,9 +115,10 @@ class PermitRequest:
     """One connection's request for a permit to refresh *generation*.
 
     Attributes:
-        secret_fingerprint: None: the secret is the connection's own, so no pause of the app applies.
-        session_id: The process.
-        at_once: Whether a person asks, so that the connection's back-off does not apply.
+        secret_fingerprint: Identifies the app's client secret, which a response may reject. None: the secret
+            is the connection's own, so no pause of the app applies.
+        session_id: The process that requests the permit.
+        at_once: Whether a person requested the refresh, so that the connection's back-off does not apply.
     """
 
     key: EndpointKey
@@ -155,7 +162,7 @@ class EndpointChange:
     """A token endpoint, app or rate that a response closed for other connections, or reopened.
 
     Attributes:
-        news: False if it was closed before.
+        news: Whether to report it; False if it was closed before.
         said_by: Some of the connections or hosts with the responses that closed it.
     """
 
@@ -179,10 +186,12 @@ class EndpointGate(Protocol):
         """Apply the response to a permitted request, by the rules of policy/calls/blast_radius.py.
 
         Args:
-            hint_s: The delay that the response requested.
+            reach: How much the response concerns: the connection, its app, or the endpoint.
+            reason: What the response said, for operators.
+            hint_s: The delay that the response requested, in seconds.
 
         Returns:
-            The changes for other connections.
+            The change for other connections. None: there is none.
         """
         ...
 
@@ -191,10 +200,12 @@ class EndpointGate(Protocol):
         ...
 
     async def backoff(self, connection_id: UUID, generation: int) -> Mapping[str, Json]:
-        """Return the back-off of a connection: *held_s*, and *held_for*, the reason."""
+        """Return the back-off of a connection: the seconds left as *held_s*, and the reason as *held_for*."""
         ...
 
-    async def search(self) -> list[Mapping[str, Json]]: ...
+    async def search(self) -> list[Mapping[str, Json]]:
+        """Return the stored state of all endpoints, as rows for operators."""
+        ...
 
     async def prune(self, older_than_s: float) -> int:
         """Delete endpoints and back-offs unused for so long, whatever their state; return how many."""
