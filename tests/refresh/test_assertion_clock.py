@@ -129,5 +129,5 @@ def test_clock_is_compared_over_the_whole_time_that_the_answer_took() -> None:
     assert clock_skew(profile, refused, date, sent_at, 10.0) is None
     skew = clock_skew(profile, refused, date, sent_at, 4.0)
     assert skew is not None
-    assert skew.apart_s == 61
+    assert skew.difference_s == 61
     assert clock_skew(profile, Rejected(Category.PERMANENT_AUTH, "account_gone"), date, sent_at, 0.0) is None

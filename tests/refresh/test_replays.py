@@ -272,7 +272,7 @@ async def test_an_answer_that_could_not_be_read_is_published_by_a_version_that_c
         with monkeypatch.context() as patch:
             patch.setattr(
                 outcome,
-                "classify_answer",
+                "classify_token_response",
                 lambda *_args, **_kwargs: outcome.Unknown("unreadable"),
             )
             with pytest.raises(OutcomeUnknownError):

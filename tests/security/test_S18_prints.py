@@ -40,8 +40,8 @@ from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pagination import PageRequest
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.tokens.outcome import Granted, classify_answer
-from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.outcome import Granted, classify_token_response
+from fairlead.policy.tokens.parse import parse_token_response
 from fairlead.policy.tokens.token import TokenSet, merge, sanitise
 
 CANARY = "canary-9f2c71"
@@ -175,8 +175,8 @@ NESTED = st.recursive(
 @given(st.dictionaries(SECRET_NAMES, NESTED, max_size=8))
 def test_S18_other_fields_of_a_token_response_stay_in_the_vault(more: dict[str, object]) -> None:
     body = json.dumps({**more, "access_token": "at", "token_type": "Bearer", "expires_in": 60}).encode()
-    answer = parse_answer(200, {"content-type": ("application/json",)}, body)
-    outcome = classify_answer(PROFILES["generic_oauth2"], answer)
+    answer = parse_token_response(200, {"content-type": ("application/json",)}, body)
+    outcome = classify_token_response(PROFILES["generic_oauth2"], answer)
     if not isinstance(outcome, Granted):
         assert CANARY not in repr(outcome)
         return

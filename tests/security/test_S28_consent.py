@@ -22,7 +22,7 @@ from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.tokens.consent import answered_by_another, is_redirect
+from fairlead.policy.tokens.consent import is_other_issuer, is_redirect
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell
@@ -186,25 +186,25 @@ def test_S28_no_provider_takes_the_answer_of_another(profile: Profile) -> None:
     values = values_of(profile)
     hosts = {urlsplit(profile.url(endpoint, values)).hostname for endpoint in ("authorize", "token")}
     for host in hosts:
-        assert not answered_by_another(profile, values, f"https://{host}")
-        assert not answered_by_another(profile, values, f"https://{host}/realm")
+        assert not is_other_issuer(profile, values, f"https://{host}")
+        assert not is_other_issuer(profile, values, f"https://{host}/realm")
         for bent in (
             f"http://{host}", f"https://{host}:8443", f"https://{host}.evil.example", f"//{host}", "",
             str(host), f"https://evil.example/{host}", f"https://{host}@evil.example", f"https://{host}?x",
             f"https://{host}#x", f"https://x.{host}", f"https://{host}\\@evil.example", f" https://{host}",
         ):  # fmt: skip
-            assert answered_by_another(profile, values, bent), bent
-    assert not answered_by_another(profile, values, None)
+            assert is_other_issuer(profile, values, bent), bent
+    assert not is_other_issuer(profile, values, None)
     for another in asking():
         issuer = another.url("authorize", values_of(another))
         is_known = urlsplit(issuer).hostname in hosts
-        assert answered_by_another(profile, values, issuer) is not is_known
+        assert is_other_issuer(profile, values, issuer) is not is_known
 
 
 def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there() -> None:
     stated = BUILT_IN["generic_oauth2"].overlay({"endpoints": {"issuer": "https://{host}/realms/one"}})
     values = values_of(stated)
-    assert not answered_by_another(stated, values, "https://login.example.com/realms/one")
+    assert not is_other_issuer(stated, values, "https://login.example.com/realms/one")
     host = "https://login.example.com"
     for issuer_url in (
         None,
@@ -214,7 +214,7 @@ def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there()
         f"{host}/realms/one/",
         f"{host.upper()}/realms/one",
     ):
-        assert answered_by_another(stated, values, issuer_url)
+        assert is_other_issuer(stated, values, issuer_url)
     assert "issuer" not in stated.call_targets  # no credential is sent there
 
 

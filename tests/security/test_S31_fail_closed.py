@@ -67,7 +67,7 @@ async def test_S31_an_address_that_cannot_be_judged_is_not_dialled(
 # ---- whose answer, whose name
 
 
-@pytest.mark.parametrize("check", ["answered_by_another", "hmac.compare_digest"])
+@pytest.mark.parametrize("check", ["is_other_issuer", "hmac.compare_digest"])
 async def test_S31_an_answer_that_cannot_be_judged_is_not_taken(
     check: str, fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ NEVER = {
     "not_processed": {"transient_network"},
     "transient_failure": {"transient_rate_limit"},
 }
-"""Transient categories that `classify_answer` gives no such outcome; a permanent one is always Rejected."""
+"""Transient categories that `classify_token_response` gives no such outcome; a permanent one is always Rejected."""
 
 
 def tree(kind: type[errors.FairleadError]) -> Iterator[type[errors.FairleadError]]:

@@ -20,8 +20,8 @@ from fairlead.policy.calls.classify.body import LARGEST_JUDGED, LazyResponse, pa
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.text.charset import CODECS, as_utf_8, charset_of, strict_text_of, text_of
-from fairlead.policy.tokens.outcome import Granted, Rejected, classify_answer
-from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.outcome import Granted, Rejected, classify_token_response
+from fairlead.policy.tokens.parse import parse_token_response
 
 CSV = "Straße;Größe\r\nMünchen;5 €\r\n"
 
@@ -132,11 +132,11 @@ def test_token_answer_is_read_in_the_charset_that_it_tells() -> None:
     profile = load_profiles()["xero"]
     headers = {"Content-Type": ["application/json;charset=ISO-8859-1"]}
     raw = b'{"access_token": "at-1", "name": "Caf\xe9", "expires_in": 600}'
-    outcome = classify_answer(profile, parse_answer(200, headers, raw))
+    outcome = classify_token_response(profile, parse_token_response(200, headers, raw))
     assert isinstance(outcome, Granted)
     assert json.loads(outcome.other.reveal())["name"] == "Café"
     refused = b'{"error": "invalid_grant", "error_description": "expir\xe9"}'
-    assert isinstance(classify_answer(profile, parse_answer(400, headers, refused)), Rejected)
+    assert isinstance(classify_token_response(profile, parse_token_response(400, headers, refused)), Rejected)
 
 
 def test_every_label_is_a_codec_of_text_and_none_is_a_transform() -> None:

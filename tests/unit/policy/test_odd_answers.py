@@ -27,8 +27,8 @@ from fairlead.policy.providers.pagination import (
     PageRequest,
 )
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.tokens.outcome import classify_answer
-from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.outcome import classify_token_response
+from fairlead.policy.tokens.parse import parse_token_response
 
 pytestmark = pytest.mark.slow
 
@@ -191,8 +191,8 @@ def judge_one(
         with suppress(NextPageError):
             pagination.page_items(reply)
             pagination.next_request(PageRequest(URL, {"offset": "3"}), reply)
-    parsed = parse_answer(status, headers, raw)
-    classify_answer(PROFILES[chance.choice(("xero", "mercadolibre"))], parsed)
+    parsed = parse_token_response(status, headers, raw)
+    classify_token_response(PROFILES[chance.choice(("xero", "mercadolibre"))], parsed)
 
 
 def judge_many(seed: int, answers: int) -> None:

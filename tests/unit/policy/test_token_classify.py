@@ -19,9 +19,9 @@ from fairlead.policy.tokens.outcome import (
     TokenOutcome,
     TransientFailure,
     Unknown,
-    classify_answer,
+    classify_token_response,
 )
-from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.parse import parse_token_response
 
 PROFILES = load_profiles()
 HTML = b"<html><body>Request blocked</body></html>"
@@ -42,7 +42,7 @@ def outcome_of(
     profile: str, status: int, body: bytes | dict[str, Any], headers: dict[str, Any] | None = None
 ) -> TokenOutcome:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return classify_answer(PROFILES[profile], parse_answer(status, headers or {}, raw))
+    return classify_token_response(PROFILES[profile], parse_token_response(status, headers or {}, raw))
 
 
 # ---- refused for good

@@ -20,12 +20,12 @@ from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.lifetime import (
     LONGEST_LIFE,
     jwt_lifetime_s,
-    lifetime_of_answer,
     read_number,
     read_time,
+    stated_lifetime_s,
 )
-from fairlead.policy.tokens.outcome import Granted, classify_answer
-from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.outcome import Granted, classify_token_response
+from fairlead.policy.tokens.parse import parse_token_response
 from fairlead.policy.tokens.token import merge, token_set_from_record, token_set_to_record
 
 MERCADO = load_profiles()["mercadolibre"]
@@ -46,7 +46,9 @@ def granted(
 ):
     body = json.dumps({"access_token": token, **fields}).encode()
     headers = {} if date is None else {"Date": [date]}
-    outcome = classify_answer(MERCADO, parse_answer(200, headers, body), lifetime_s=life_before_s)
+    outcome = classify_token_response(
+        MERCADO, parse_token_response(200, headers, body), lifetime_s=life_before_s
+    )
     assert isinstance(outcome, Granted)
     return outcome
 
@@ -153,7 +155,7 @@ tokens = st.one_of(
 def test_no_token_makes_reading_its_lifetime_raise(
     token: str, life_s: float | None, ends_at: float | None, date: str | None
 ) -> None:
-    for lifetime_s in (jwt_lifetime_s(token, ends_at), lifetime_of_answer(life_s, ends_at, token, date)):
+    for lifetime_s in (jwt_lifetime_s(token, ends_at), stated_lifetime_s(life_s, ends_at, token, date)):
         assert lifetime_s is None or (1 <= lifetime_s <= LONGEST_LIFE and math.isfinite(lifetime_s))
 
 
@@ -161,4 +163,4 @@ def test_no_token_makes_reading_its_lifetime_raise(
 def test_the_end_that_comes_first_counts(life_s: int, own_s: int, made_at: int) -> None:
     token = jwt(exp=made_at + own_s, iat=made_at)
     if made_at:
-        assert lifetime_of_answer(life_s, None, token, None) == min(life_s, own_s)
+        assert stated_lifetime_s(life_s, None, token, None) == min(life_s, own_s)

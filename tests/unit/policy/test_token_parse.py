@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.tokens.outcome import Granted, classify_answer
-from fairlead.policy.tokens.parse import Answer, parse_answer
+from fairlead.policy.tokens.outcome import Granted, classify_token_response
+from fairlead.policy.tokens.parse import TokenResponse, parse_token_response
 from fairlead.policy.tokens.token import (
     PublicToken,
     TokenSet,
@@ -40,7 +40,7 @@ def _raw(life: str) -> bytes:
 
 
 def _granted(body: bytes, profile: str = "xero") -> Granted:
-    outcome = classify_answer(PROFILES[profile], parse_answer(200, {}, body))
+    outcome = classify_token_response(PROFILES[profile], parse_token_response(200, {}, body))
     assert isinstance(outcome, Granted), outcome
     return outcome
 
@@ -78,7 +78,7 @@ def test_expires_in_absent_is_the_profiles_life_and_no_fault() -> None:
 
 def test_milliseconds_are_read_only_where_the_profile_says_so() -> None:
     in_ms = XERO.overlay({"expires_in_unit": "ms"})
-    outcome = classify_answer(in_ms, parse_answer(200, {}, _raw("3600000")))
+    outcome = classify_token_response(in_ms, parse_token_response(200, {}, _raw("3600000")))
     assert isinstance(outcome, Granted)
     assert outcome.expires_in_s == 3600
     assert _granted(_raw("3600000")).expires_in_s == 3_600_000
@@ -133,7 +133,7 @@ UNREADABLE: list[tuple[str, bytes]] = [
 
 @pytest.mark.parametrize("body", [body for _, body in UNREADABLE], ids=[name for name, _ in UNREADABLE])
 def test_unreadable_answers_are_refused_without_raising(body: bytes) -> None:
-    answer = parse_answer(200, {}, body)
+    answer = parse_token_response(200, {}, body)
     assert answer.grant is None
     assert answer.problem
     assert "Evil" not in answer.problem
@@ -142,7 +142,7 @@ def test_unreadable_answers_are_refused_without_raising(body: bytes) -> None:
 def test_unended_strings_of_quotes_cost_no_time() -> None:
     started = time.process_time()
     for tail in (b"", b"\\"):
-        parse_answer(200, {}, b"{" * 40 + b'"' + b'\\"' * 120_000 + tail)
+        parse_token_response(200, {}, b"{" * 40 + b'"' + b'\\"' * 120_000 + tail)
     assert time.process_time() - started < 1.0
 
 
@@ -181,7 +181,7 @@ def test_a_form_encoded_answer_is_read() -> None:
 
 
 def test_the_content_type_is_not_believed_and_a_mark_of_byte_order_is_skipped() -> None:
-    answer = parse_answer(200, {"Content-Type": ["text/html"]}, b"\xef\xbb\xbf \n" + _body())
+    answer = parse_token_response(200, {"Content-Type": ["text/html"]}, b"\xef\xbb\xbf \n" + _body())
     assert answer.grant is not None
 
 
@@ -204,13 +204,13 @@ def test_unknown_fields_are_kept_as_strict_json_and_hidden() -> None:
     ],
 )  # fmt: skip
 def test_retry_after_is_handed_on_unread_if_there_is_one(headers: dict[str, Any], read: str | None) -> None:
-    assert parse_answer(429, headers, b"").retry_after == read
+    assert parse_token_response(429, headers, b"").retry_after == read
 
 
 def test_no_secret_shows_in_an_answer() -> None:
     body = _body(error="CANARY", error_description="CANARY", refresh_token="CANARY", access_token="CANARY")
-    assert "CANARY" not in repr(parse_answer(200, {}, body))
-    assert "CANARY" not in repr(parse_answer(400, {}, body))
+    assert "CANARY" not in repr(parse_token_response(200, {}, body))
+    assert "CANARY" not in repr(parse_token_response(400, {}, body))
 
 
 json_values = st.recursive(
@@ -227,15 +227,15 @@ field_names = st.sampled_from(
     st.binary(max_size=400) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass"))
 )
 def test_no_bytes_make_it_raise(body: bytes) -> None:
-    assert isinstance(parse_answer(200, {}, body), Answer)
+    assert isinstance(parse_token_response(200, {}, body), TokenResponse)
 
 
 @given(st.dictionaries(field_names, json_values), st.integers(100, 599), st.sampled_from(sorted(PROFILES)))
 def test_no_fields_make_reading_judging_or_merging_raise(
     fields: dict[str, Any], status: int, name: str
 ) -> None:
-    answer = parse_answer(status, {}, json.dumps(fields).encode())
-    outcome = classify_answer(PROFILES[name], answer)
+    answer = parse_token_response(status, {}, json.dumps(fields).encode())
+    outcome = classify_token_response(PROFILES[name], answer)
     if isinstance(outcome, Granted):
         tokens = merge(None, outcome, SENT_AT)
         assert token_set_from_record(token_set_to_record(tokens)) == tokens
@@ -288,7 +288,9 @@ def test_merge_keeps_the_end_of_a_kept_refresh_token_unless_its_idle_clock_resta
 
 def test_a_token_without_end_has_no_expiry() -> None:
     permanent = PROFILES["shopify"].variant("permanent")
-    outcome = classify_answer(permanent, parse_answer(200, {}, b'{"access_token": "shpat_1"}'))
+    outcome = classify_token_response(
+        permanent, parse_token_response(200, {}, b'{"access_token": "shpat_1"}')
+    )
     assert isinstance(outcome, Granted)
     assert merge(None, outcome, SENT_AT).expires_at is None
 
@@ -331,7 +333,7 @@ def test_parsed_token_response_has_only_five_names(fields: dict[str, Any], secre
         "nested": [{"refresh_token": secret}],
     }
     body = json.dumps({**fields, **hidden, "access_token": "at", "refresh_token": secret}).encode()
-    outcome = classify_answer(XERO, parse_answer(200, {}, body))
+    outcome = classify_token_response(XERO, parse_token_response(200, {}, body))
     assert isinstance(outcome, Granted)
     public = sanitise(merge(None, outcome, SENT_AT))
     assert set(public.as_dict()) == PUBLIC == set(PublicToken.__slots__) - {"generation"}

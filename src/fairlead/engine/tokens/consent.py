@@ -38,8 +38,8 @@ from fairlead.events import ServiceFailed
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.text.names import check_customer
 from fairlead.policy.tokens import outcome as outcomes
-from fairlead.policy.tokens.consent import answered_by_another, is_redirect, names_another
-from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.consent import is_other_account, is_other_issuer, is_redirect
+from fairlead.policy.tokens.parse import parse_token_response
 from fairlead.policy.tokens.request import OAuthClient, authorize_url, code_request
 
 STORE_FOR_S = 60.0
@@ -223,11 +223,11 @@ class Consents:
         if consent in self._answered:
             raise _input(key, "a response to this consent was received before")
         self._answered.add(consent)
-        if answered_by_another(profile, consent.endpoint, answer.get("iss")):
+        if is_other_issuer(profile, consent.endpoint, answer.get("iss")):
             raise _input(key, "the response is from another provider than the one that was asked (iss)")
         if "error" in answer:
             raise _input(key, "the customer or the provider declined")
-        if names_another(profile, consent.endpoint, answer.get(profile.account.callback_param or "")):
+        if is_other_account(profile, consent.endpoint, answer.get(profile.account.callback_param or "")):
             raise _input(key, "the response is for another account than the requested one")
         if not answer.get("code"):
             raise _input(key, "the response has no code")
@@ -243,8 +243,8 @@ class Consents:
         if isinstance(response, NoResponse):
             kind = OutcomeUnknownError if response.sent else NotSentError
             raise _failed(consent.key, kind, f"no response: {response.why}")
-        answer = parse_answer(response.status, response.headers, response.body)
-        outcome = outcomes.classify_answer(profile, answer, lifetime_s=lifetime_s)
+        answer = parse_token_response(response.status, response.headers, response.body)
+        outcome = outcomes.classify_token_response(profile, answer, lifetime_s=lifetime_s)
         match outcome:
             case outcomes.Granted():
                 return outcome

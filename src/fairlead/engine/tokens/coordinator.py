@@ -196,9 +196,9 @@ class Coordinator:
         if rotation is not None and rotation.from_generation == credential.generation:
             in_flight = policy.InFlight(
                 phase=rotation.phase,
-                sent_before=rotation.age_sent_s is not None,
-                owner_live=not (rotation.owner_lost or rotation.expired),
-                ours=rotation.session_id == self._deps.session_id(),
+                was_sent=rotation.age_sent_s is not None,
+                is_owner_alive=not (rotation.owner_lost or rotation.expired),
+                is_ours=rotation.session_id == self._deps.session_id(),
             )
         return policy.CredentialSnapshot(
             state=credential.state,

@@ -36,7 +36,7 @@ from fairlead.policy.reasons import token_reasons
 from fairlead.policy.reasons.call_reasons import UNMARKED
 from fairlead.policy.tokens import outcome as outcomes
 from fairlead.policy.tokens.assertion_clock import ClockSkew, clock_skew
-from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.parse import parse_token_response
 from fairlead.policy.tokens.token import account_mismatch
 
 
@@ -71,8 +71,8 @@ class RefreshResponseHandler:
         if isinstance(answer, NoResponse):
             await self._apply_outcome(attempt, outcomes.Unknown(answer.why), answer.why)
             raise await self._mark_outcome_unknown(attempt, send, answer.why, "transient_network")
-        parsed = parse_answer(answer.status, answer.headers, answer.body)
-        outcome = outcomes.classify_answer(
+        parsed = parse_token_response(answer.status, answer.headers, answer.body)
+        outcome = outcomes.classify_token_response(
             attempt.profile, parsed, lifetime_s=attempt.secrets.tokens.lifetime_s
         )
         if isinstance(outcome, outcomes.Granted):  # nothing may delay its way to the disk

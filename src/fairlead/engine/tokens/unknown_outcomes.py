@@ -41,8 +41,8 @@ from fairlead.errors import (
     ReauthRequiredError,
 )
 from fairlead.events import NeedsReauth, ServiceFailed, TokenOutcomeUnknown
-from fairlead.policy.tokens.outcome import Granted, classify_answer
-from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.outcome import Granted, classify_token_response
+from fairlead.policy.tokens.parse import parse_token_response
 from fairlead.policy.tokens.replay import GiveUp, ReplayLater, ReplayNow, replay_decision
 from fairlead.policy.tokens.token import account_mismatch
 
@@ -243,9 +243,9 @@ class UnknownOutcomes:
             self._deps.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
             return False
         _key = await self._deps.vault.preflight(credential.connection.key.tenant)  # publishing seals
-        outcome = classify_answer(
+        outcome = classify_token_response(
             profile_of(self._deps, credential),
-            parse_answer(status, headers, body),
+            parse_token_response(status, headers, body),
             lifetime_s=secrets.tokens.lifetime_s,
         )
         if not isinstance(outcome, Granted):

@@ -1,7 +1,7 @@
-"""Judges `invalid_grant` for a signed assertion while the issuer's clock and the database's differ.
+"""The meaning of `invalid_grant` for a signed assertion if the issuer's clock and the database's differ.
 
-An assertion is valid for minutes. The database's clock signs it, and the issuer's clock judges it. If the
-clocks differ, the response says that one of them is wrong, and nothing about the grant:
+An assertion is valid for minutes. It is signed with the database's time and checked with the issuer's. If the
+clocks differ too much, the refusal means that one of them is wrong, and nothing about the grant:
 
 | the clocks differ by | the refresh                                                                      |
 | -------------------- | -------------------------------------------------------------------------------- |
@@ -21,13 +21,15 @@ from fairlead.policy.failures.http_date import parse_http_date
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens.outcome import Rejected, TokenOutcome, TransientFailure
 
-AGREE_S = 60.0
-RESIGN_S = 3600.0
+MAX_IGNORED_SKEW_S = 60.0
+"""Up to this difference the refusal counts as one of the grant."""
+MAX_RESIGN_SKEW_S = 3600.0
+"""The largest difference at which an assertion is signed again with the issuer's time."""
 LONGEST_RESIGNED_S = 300
 """The longest life, in seconds, of an assertion that is signed by the issuer's clock."""
 
 _CODE = "invalid_grant"
-_RESOLUTION_S = 1.0
+_DATE_RESOLUTION_S = 1.0  # a Date header has whole seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class ClockSkew:
     """The times of the issuer's clock and the database's at one moment."""
 
     issuer_at: datetime
-    ours_at: datetime
+    database_at: datetime
 
     @property
     def issuer_s(self) -> int:
@@ -43,34 +45,37 @@ class ClockSkew:
         return int(self.issuer_at.timestamp())
 
     @property
-    def apart_s(self) -> float:
-        """The difference in seconds."""
-        return abs((self.issuer_at - self.ours_at).total_seconds())
+    def difference_s(self) -> float:
+        """The difference between the clocks in seconds, never negative."""
+        return abs((self.issuer_at - self.database_at).total_seconds())
 
     @property
     def outcome(self) -> TransientFailure | Rejected:
-        """The outcome if the request is not retried."""
-        if self.apart_s > RESIGN_S:
+        """The outcome of the refresh if it is not retried with the issuer's time."""
+        if self.difference_s > MAX_RESIGN_SKEW_S:
             return Rejected(Category.PERMANENT_CONFIG, _CODE)
         return TransientFailure(Category.TRANSIENT_NETWORK, _CODE)
 
     def may_resign(self, url: str) -> bool:
-        """Return whether to sign with the issuer's time; over plain HTTP anyone may have written the Date."""
-        return self.apart_s <= RESIGN_S and url.startswith("https://")
+        """Return whether the assertion may be signed again with the issuer's time.
+
+        Over plain HTTP anybody on the way may have written the Date header.
+        """
+        return self.difference_s <= MAX_RESIGN_SKEW_S and url.startswith("https://")
 
     def __str__(self) -> str:
-        times = [f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" for at in (self.issuer_at, self.ours_at)]
-        side = "ahead of" if self.issuer_at > self.ours_at else "behind"
+        times = [f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" for at in (self.issuer_at, self.database_at)]
+        side = "ahead of" if self.issuer_at > self.database_at else "behind"
         return (
             f"the token endpoint answered {_CODE} to a signed assertion; its clock says {times[0]}, the"
-            f" database's {times[1]}: it is {self.apart_s:.0f} s {side} ours, and either clock may be wrong"
+            f" database's {times[1]}: it is {self.difference_s:.0f} s {side} ours, and either clock may be wrong"
         )
 
 
 def clock_skew(
     profile: Profile, outcome: TokenOutcome, date: str | None, sent_at: datetime, took_s: float
 ) -> ClockSkew | None:
-    """Return the skew that explains *outcome*; None if *outcome* stands.
+    """Return the clock skew that explains why *outcome* is a refusal, or None if *outcome* is to be taken as it is.
 
     Args:
         date: The response's Date header as sent.
@@ -85,5 +90,7 @@ def clock_skew(
         return None
     issuer_at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=issuer_s)
     latest_at = sent_at + timedelta(seconds=took_s)
-    skew = ClockSkew(issuer_at, min(max(issuer_at, sent_at - timedelta(seconds=_RESOLUTION_S)), latest_at))
-    return skew if skew.apart_s > AGREE_S else None
+    skew = ClockSkew(
+        issuer_at, min(max(issuer_at, sent_at - timedelta(seconds=_DATE_RESOLUTION_S)), latest_at)
+    )
+    return skew if skew.difference_s > MAX_IGNORED_SKEW_S else None

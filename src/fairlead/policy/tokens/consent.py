@@ -1,4 +1,4 @@
-"""The checks of a consent besides its state: the address it returns to, and the issuer that responds.
+"""The checks of a consent's redirect address, account and issuer; its `state` is checked elsewhere.
 
 Sources: RFC 9700 §2.1 and §4.4 (mix-up), RFC 9207 (`iss`), RFC 8252 §7.3 (loopback).
 """
@@ -15,7 +15,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def is_loopback(redirect_uri: str) -> bool:
-    """Return whether a browser that follows *redirect_uri* arrives at this host."""
+    """Return whether *redirect_uri* leads a browser back to its own host, by http."""
     parts = urlsplit(redirect_uri)
     return parts.scheme == "http" and parts.hostname in LOOPBACK
 
@@ -35,15 +35,20 @@ def is_redirect(redirect_uri: str) -> bool:
     return bool(host) and is_bare and is_plain and (parts.scheme == "https" or is_loopback(redirect_uri))
 
 
-def names_another(profile: Profile, endpoint: Mapping[str, str], account_id: str | None) -> bool:
-    """Return whether *account_id* differs from the account that *endpoint* leads to."""
+def is_other_account(profile: Profile, endpoint: Mapping[str, str], account_id: str | None) -> bool:
+    """Return whether a consent was given for another account than the one that *endpoint* leads to.
+
+    Args:
+        endpoint: The connection's endpoint parameters; they may name the account.
+        account_id: The account that the callback names. None: it names none, which is accepted.
+    """
     expected_id = endpoint.get(profile.account.param or "")
     if not expected_id or not account_id:
         return False
     return profile.canonical_account(expected_id) != profile.canonical_account(account_id)
 
 
-def answered_by_another(profile: Profile, endpoint: Mapping[str, str], issuer: str | None) -> bool:
+def is_other_issuer(profile: Profile, endpoint: Mapping[str, str], issuer: str | None) -> bool:
     """Return whether *issuer*, the ``iss`` of a consent's callback, is not the provider that was asked.
 
     Otherwise the code of one provider could be sent to another (mix-up attack). If the profile states the

@@ -1,15 +1,15 @@
-"""How long an access token lives, from the send, by the first of these that says a usable number.
+"""The lifetime of an access token, counted from the send, by the first source here that states a usable one.
 
 | source                                           | lifetime                                            |
 | ------------------------------------------------ | --------------------------------------------------- |
 | `expires_in`                                     | the number, in the profile's unit                   |
-| `expires_at` (epoch seconds or ms, RFC 3339,     | minus the answer's own Date: both come from the     |
+| `expires_at` (epoch seconds or ms, RFC 3339,     | minus the response's own Date: both come from the   |
 | HTTP date) with a Date header                    | issuer's clock                                      |
 | an access token that is a JWT                    | `exp` - `iat`, or `exp` - Date where that is less   |
-| the last answer of the connection that stated it | the same lifetime again                             |
+| the last response that stated one                | the same lifetime again                             |
 | the profile                                      | `ttl_default_s`                                     |
 
-A JWT that ends before `expires_in` or `expires_at` says wins: APIs judge the token by its `exp`. Numbers
+A JWT that ends earlier than `expires_in` or `expires_at` wins: APIs judge the token by its `exp`. Numbers
 below 1 s or above ten years are no lifetimes and are passed over.
 
 How numbers are read (text as in JSON, with blanks around it allowed):
@@ -39,12 +39,12 @@ from fairlead.policy.text.number import number_of
 from fairlead.policy.tokens.token_json import UnreadableBodyError, json_object
 
 LONGEST_LIFE = 10 * 366 * 86_400
-"""Seconds; ten years. In milliseconds the same number is checked after division."""
+"""The longest lifetime in seconds, ten years. Milliseconds are converted before they are compared."""
 
 _NUMBER = re.compile(r"[ \t]*([0-9]{1,16}(?:\.[0-9]{1,9})?(?:[eE]\+?[0-9]{1,2})?)[ \t]*")
-_LONGEST_TIME = 64
+_LONGEST_TIME = 64  # characters
 _FIRST_MS = 1e11
-"""As seconds this is the year 5138: larger numbers are milliseconds."""
+"""The first Unix time that is read as milliseconds; in seconds it would be the year 5138."""
 # Header and claims are JSON objects in base64url, and "{" becomes "e" with one of "wxyz".
 _JWT = re.compile(r"e[w-z][A-Za-z0-9_-]{0,16384}\.(e[w-z][A-Za-z0-9_-]{0,16384})\.[A-Za-z0-9_-]*")
 
@@ -70,16 +70,16 @@ def read_time(value: object) -> float | None:
     return parse_http_date(text) if stated is None else stated
 
 
-def lifetime_of_answer(
+def stated_lifetime_s(
     life_s: float | None, ends_at: float | None, access_token: str, date: str | None
 ) -> float | None:
-    """Return the lifetime in seconds that an answer states, as the table above says; None: it states none.
+    """Return the lifetime in seconds that a response states, by the table above; None if it states none.
 
     Args:
         life_s: `expires_in` in seconds.
         ends_at: `expires_at` as Unix time.
-        access_token: in clear; it is looked into only where it is a JWT.
-        date: the answer's Date header as sent.
+        access_token: The token in clear; it is read only if it is a JWT.
+        date: The response's Date header as sent.
     """
     stated_s, claims = _usable(life_s), _claims(access_token)
     if claims or stated_s is None:
@@ -91,14 +91,16 @@ def lifetime_of_answer(
 
 
 def jwt_lifetime_s(access_token: str, issuer_at: float | None = None) -> float | None:
-    """Return how long *access_token* lives by its own claims; None where it is no JWT or states nothing.
+    """Return the lifetime of *access_token* in seconds by its own claims; None if it is no JWT or states none.
 
-    *issuer_at* is the Unix time at the issuer, where it is known.
+    Args:
+        issuer_at: The issuer's Unix time when it responded. None: unknown.
     """
     return _claimed_s(_claims(access_token), issuer_at)
 
 
 def _claimed_s(claims: dict[str, Any], issuer_at: float | None) -> float | None:
+    """Return the lifetime by the claims of a JWT: its end less its issue, or less the issuer's present time."""
     end_at, start_at = read_number(claims.get("exp")), read_number(claims.get("iat"))
     if end_at is None:
         return None
@@ -108,6 +110,7 @@ def _claimed_s(claims: dict[str, Any], issuer_at: float | None) -> float | None:
 
 
 def _claims(access_token: str) -> dict[str, Any]:
+    """Return the claims of a JWT without verification; empty for any other token."""
     match = _JWT.fullmatch(access_token)
     if match is None:
         return {}
@@ -118,4 +121,5 @@ def _claims(access_token: str) -> dict[str, Any]:
 
 
 def _usable(life_s: float | None) -> float | None:
+    """Return *life_s* if it is a lifetime of 1 s to ten years, else None."""
     return None if life_s is None or not 1 <= life_s <= LONGEST_LIFE else float(life_s)

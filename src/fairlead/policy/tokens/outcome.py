@@ -1,6 +1,6 @@
-"""What a token request came to: a closed set of values that the coordinator matches on (T5, R8, V5).
+"""The outcome of a token request: a closed set of values that the coordinator matches on. Spec: T5, R8, V5.
 
-| answer                                                   | outcome                                   |
+| response                                              | outcome                                   |
 | ----------------------------------------------------- | ----------------------------------------- |
 | 429, 503                                              | NotProcessed, whatever the body says      |
 | 2xx with a token                                      | Granted                                   |
@@ -12,11 +12,11 @@
 | 4xx without an OAuth body (a firewall's page)         | TransientFailure                          |
 | 3xx (never followed)                                  | TransientFailure                          |
 | 500, 502, 504 and other 5xx                           | Unknown, even with invalid_grant inside   |
-| any status with a code that says "not processed"      | TransientFailure or NotProcessed          |
+| any status with a code that means "not processed"     | TransientFailure or NotProcessed          |
 
 Choices the sources leave open. A gone account (Shopify's 404) is permanent_auth: a new consent is the
-only way back, and needs_reauth keeps the stored token. A 3xx means that another server than the issuer's
-token endpoint spoke. `server_error` on a 400 is a complete refusal, on a 500 it does not say whether
+only way back, and needs_reauth keeps the stored token. A 3xx comes from another server than the issuer's
+token endpoint. `server_error` on a 400 is a complete refusal, on a 500 it leaves open whether
 the token was spent (R8), so profiles list such codes as `ambiguous`.
 """
 
@@ -36,8 +36,8 @@ from fairlead.policy.failures.hint import clamp_hint, parse_retry_after
 from fairlead.policy.failures.process_health import is_own_fault
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.reasons import token_reasons
-from fairlead.policy.tokens.lifetime import LONGEST_LIFE, lifetime_of_answer, read_number
-from fairlead.policy.tokens.parse import Answer, ErrorFields, TokenGrant, at_path
+from fairlead.policy.tokens.lifetime import LONGEST_LIFE, read_number, stated_lifetime_s
+from fairlead.policy.tokens.parse import ErrorFields, TokenGrant, TokenResponse, at_path
 from fairlead.policy.tokens.token_json import NO_FIELDS
 
 _CODE_SHAPE = re.compile(r"(?=.{3,48}\Z)[A-Za-z]{1,16}(?:_[A-Za-z]{1,16}){0,5}")
@@ -47,7 +47,7 @@ _CODE_SHAPE = re.compile(r"(?=.{3,48}\Z)[A-Za-z]{1,16}(?:_[A-Za-z]{1,16}){0,5}")
 class Granted:
     """A token. *expires_in_s* counts from the send; None: it never expires.
 
-    *lifetime_s* is *expires_in_s* where the answer states it, else what an earlier answer stated.
+    *lifetime_s* is *expires_in_s* if the response states it, else what an earlier response stated.
     """
 
     access_token: Secret
@@ -63,7 +63,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class NotProcessed:
-    """The issuer says it did not process the request: the same token may be sent again later."""
+    """The issuer did not process the request, so the same token may be sent again later."""
 
     category: Category
     code: str
@@ -73,7 +73,7 @@ class NotProcessed:
 
 @dataclass(frozen=True, slots=True)
 class TransientFailure:
-    """A complete refusal that passes: nothing was spent. *unclassified*: a code no profile knows."""
+    """A temporary refusal; no token was spent. *unclassified*: the profile does not list the code."""
 
     category: Category
     code: str
@@ -82,7 +82,7 @@ class TransientFailure:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The issuer refused for good. *scope*: this connection, or every connection of this client id."""
+    """A permanent refusal, of this connection or, by *scope*, of every connection of this client id."""
 
     category: Category
     code: str
@@ -91,14 +91,14 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Sent, and whether the token was spent is not known: the replay policy decides."""
+    """The request was sent, and it is not known whether the token was spent. The replay policy decides."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """Nothing left this process, so a retry is free. *scope*: the likely cause."""
+    """The request was not sent, so a retry is safe. *scope*: where the cause probably is."""
 
     why: str
     scope: Literal["endpoint", "process"] = "endpoint"
@@ -108,7 +108,7 @@ TokenOutcome = Granted | NotProcessed | TransientFailure | Rejected | Unknown | 
 
 
 def why(outcome: TokenOutcome) -> str:
-    """Return what *outcome* says of itself in a word or two; empty for a token."""
+    """Return the code or the reason of *outcome*, for events and records; empty for a token."""
     return str(getattr(outcome, "code", getattr(outcome, "why", "")))
 
 
@@ -125,59 +125,65 @@ def not_sent(kind: str) -> NotSent:
     return NotSent(kind, "process" if is_own_fault(kind) else "endpoint")
 
 
-def classify_answer(profile: Profile, answer: Answer, *, lifetime_s: float | None = None) -> TokenOutcome:
-    """Return what *answer* means at this provider. Never raises.
+def classify_token_response(
+    profile: Profile, response: TokenResponse, *, lifetime_s: float | None = None
+) -> TokenOutcome:
+    """Return the outcome that *response* means at this provider. Never raises.
 
-    *lifetime_s* is what the connection's earlier answers stated, for one that states no lifetime.
+    Args:
+        lifetime_s: The lifetime that an earlier response of the connection stated, for a response without one.
     """
-    refused = _not_processed(profile, answer)
+    refused = _not_processed(profile, response)
     if refused is not None:
         return refused
-    if 200 <= answer.status < 300:
-        return _success(profile, answer, lifetime_s)
-    if 300 <= answer.status < 400:
-        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{answer.status}")
-    if 400 <= answer.status < 500:
-        return _refusal(profile, answer)
-    return Unknown(f"http_{answer.status}")
+    if 200 <= response.status < 300:
+        return _classify_success(profile, response, lifetime_s)
+    if 300 <= response.status < 400:
+        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{response.status}")
+    if 400 <= response.status < 500:
+        return _classify_refusal(profile, response)
+    return Unknown(f"http_{response.status}")
 
 
-def _not_processed(profile: Profile, answer: Answer) -> NotProcessed | TransientFailure | None:
+def _not_processed(profile: Profile, response: TokenResponse) -> NotProcessed | TransientFailure | None:
     """Return the outcome of a 429, a 503 or a code that says so; these outrank everything else."""
-    code = _known_code(profile, answer.error)
-    shown = shown_code(profile, code) if code else f"http_{answer.status}"
-    if answer.status == 429:
-        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, answer.retry_after, answer.date)
-    limited = code in profile.errors.rate_limited
-    if answer.status == 503:
-        category = Category.TRANSIENT_RATE_LIMIT if limited else Category.TRANSIENT_SERVER
-        return NotProcessed(category, shown, answer.retry_after, answer.date)
-    if code not in profile.errors.retryable or (200 <= answer.status < 300 and answer.grant):
+    code = _known_code(profile, response.error)
+    shown = shown_code(profile, code) if code else f"http_{response.status}"
+    if response.status == 429:
+        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, response.retry_after, response.date)
+    is_rate_limit = code in profile.errors.rate_limited
+    if response.status == 503:
+        category = Category.TRANSIENT_RATE_LIMIT if is_rate_limit else Category.TRANSIENT_SERVER
+        return NotProcessed(category, shown, response.retry_after, response.date)
+    if code not in profile.errors.retryable or (200 <= response.status < 300 and response.grant):
         return None
-    if limited:
-        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, answer.retry_after, answer.date)
-    if answer.status >= 500 and code in profile.errors.ambiguous:
+    if is_rate_limit:
+        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, response.retry_after, response.date)
+    if response.status >= 500 and code in profile.errors.ambiguous:
         return None
     return TransientFailure(Category.TRANSIENT_SERVER, shown)
 
 
-def _success(profile: Profile, answer: Answer, lifetime_s: float | None) -> TokenOutcome:
-    if answer.grant is not None:
-        return _granted(profile, answer.grant, _lifetime_s(profile, answer.grant, answer.date) or lifetime_s)
-    if _known_code(profile, answer.error) is not None or _fatal_phrase(profile, answer.error):
-        return _refusal(profile, answer)  # GitHub answers 200 with an error
-    return Unknown(f"http_{answer.status}: {answer.problem or 'no access_token'}")
+def _classify_success(profile: Profile, response: TokenResponse, lifetime_s: float | None) -> TokenOutcome:
+    if response.grant is not None:
+        return _granted(
+            profile, response.grant, _lifetime_s(profile, response.grant, response.date) or lifetime_s
+        )
+    if _known_code(profile, response.error) is not None or _has_fatal_phrase(profile, response.error):
+        return _classify_refusal(profile, response)  # GitHub answers 200 with an error
+    return Unknown(f"http_{response.status}: {response.problem or 'no access_token'}")
 
 
-def _refusal(profile: Profile, answer: Answer) -> TokenOutcome:
+def _classify_refusal(profile: Profile, response: TokenResponse) -> TokenOutcome:
+    """Return the outcome of a complete refusal, by the profile's lists of codes and phrases."""
     rules = profile.errors
-    code = _known_code(profile, answer.error)
-    if answer.status in rules.gone_statuses:
+    code = _known_code(profile, response.error)
+    if response.status in rules.gone_statuses:
         return Rejected(Category.PERMANENT_AUTH, token_reasons.ACCOUNT_GONE.code)
-    if _fatal_phrase(profile, answer.error):
+    if _has_fatal_phrase(profile, response.error):
         return Rejected(Category.PERMANENT_AUTH, shown_code(profile, code or token_reasons.FATAL_PHRASE.code))
     if code is None:
-        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{answer.status}")
+        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{response.status}")
     shown = shown_code(profile, code)
     if code in rules.client and code not in rules.fatal:
         return Rejected(Category.PERMANENT_CONFIG, shown, scope="client")
@@ -210,13 +216,16 @@ def _all_codes(profile: Profile) -> frozenset[str]:
     )
 
 
-def _fatal_phrase(profile: Profile, error: ErrorFields | None) -> bool:
+def _has_fatal_phrase(profile: Profile, error: ErrorFields | None) -> bool:
     text = " ".join(error.texts).lower() if error else ""
     return any(phrase.lower() in text for phrase in profile.errors.fatal_phrases)
 
 
 def shown_code(profile: Profile, code: str) -> str:
-    """Return *code* if the profile knows it or it looks like one; a rude issuer may echo a secret there."""
+    """Return *code* if it is safe to show, else `unrecognised`, because an issuer may echo a secret there.
+
+    It is safe if the profile lists it, or if it has the shape of a code and holds no known secret.
+    """
     if code in _all_codes(profile) or (_CODE_SHAPE.fullmatch(code) and KNOWN_SECRETS.masked(code) == code):
         return code
     return token_reasons.UNRECOGNISED.code
@@ -246,7 +255,7 @@ def _lifetime_s(profile: Profile, grant: TokenGrant, date: str | None) -> float 
     life_s = grant.life
     if life_s is not None and profile.expires_in_unit == "ms":
         life_s /= 1000
-    return lifetime_of_answer(life_s, grant.ends_at, grant.access_token.reveal(), date)
+    return stated_lifetime_s(life_s, grant.ends_at, grant.access_token.reveal(), date)
 
 
 def _refresh_life(value: object) -> float | None:

@@ -1,7 +1,7 @@
 """Parses a token endpoint's response: strict where it protects, lenient where a token would be lost.
 
 The refresh token is spent when the response is read, so nothing here raises. A response that cannot be read
-is an Answer with a `problem`, and the raw body stays sealed in the journal. For `expires_in` and
+is a TokenResponse with a `problem`, and the raw body stays sealed in the journal. For `expires_in` and
 `expires_at`, see lifetime.py. Spec: V4, V7, R12.
 """
 
@@ -40,7 +40,7 @@ _ERROR_FIELDS = frozenset(path.partition(".")[0] for path in (*_CODE_PLACES, *_T
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """The fields of a successful answer as sent."""
+    """The fields of a successful response as sent."""
 
     access_token: Secret
     refresh_token: Secret | None
@@ -53,26 +53,33 @@ class TokenGrant:
 
 @dataclass(frozen=True, slots=True)
 class ErrorFields:
-    """Where codes and descriptions stood. Not shown: a rude issuer may echo secrets in them."""
+    """The error codes of a response with the fields they stood in, and its descriptions.
+
+    They are never shown as they are, because an issuer may echo secrets in them.
+    """
 
     codes: tuple[tuple[str, str], ...] = field(repr=False)
     texts: tuple[str, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A complete answer, read. *problem* says why there is neither grant nor error."""
+class TokenResponse:
+    """A parsed response. *problem* says why there is neither grant nor error."""
 
     status: int
     grant: TokenGrant | None
     error: ErrorFields | None
     problem: str | None
-    retry_after: str | None  # as sent, unread: policy.hint reads it
+    retry_after: str | None  # as sent; policy.failures.hint parses it
     date: str | None  # as sent: the issuer's clock, for a Retry-After that is a date
 
 
-def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> Answer:
-    """Parse a response. Never raises. *headers*: one value or several for a name, in any case."""
+def parse_token_response(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> TokenResponse:
+    """Parse a response of a token endpoint. Never raises.
+
+    Args:
+        headers: One or several values for each name; names in any case.
+    """
     grant, error, problem = None, None, None
     try:
         fields = _fields_of(body, charset_of(_single(headers, "content-type")))
@@ -82,7 +89,7 @@ def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes)
             problem = "neither access_token nor error"
     except UnreadableBodyError as unreadable:
         problem = str(unreadable)
-    return Answer(
+    return TokenResponse(
         status=status,
         grant=grant,
         error=error,
@@ -189,6 +196,7 @@ def _others(fields: Mapping[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
+    """Return *value* with null in place of NaN and infinity, at any depth."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):

@@ -12,12 +12,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The rotation row of a connection, as the plan needs it."""
+    """The refresh of a connection that has a row in the store, whether its process lives or not."""
 
     phase: Literal["intent", "sent", "unknown"]
-    sent_before: bool  # a send of this generation has left, now or in an earlier try
-    owner_live: bool  # its process is not known to be lost, and its lease has not expired
-    ours: bool  # it is this process's own
+    was_sent: bool  # this generation's token was sent, by this attempt or an earlier one
+    is_owner_alive: bool  # its process is not known to be lost, and its lease has not expired
+    is_ours: bool  # this process owns it
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +28,30 @@ class CredentialSnapshot:
     generation: int
     refreshable: bool
     expires_in_s: float | None
-    refreshed_age_s: float | None
+    refreshed_age_s: float | None  # since the last refresh
     in_flight: InFlight | None
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """A token newer than the one presented is stored; nothing is sent."""
+    """Return the stored token, because it is newer than the caller's; send nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A live process owns the refresh."""
+    """Wait for the refresh of another process that is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoolDown:
-    """The credential was refreshed too recently."""
+    """Refuse for *retry_after_s* seconds, because the credential was just refreshed."""
 
     retry_after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """No refresh can help: a new grant is needed, or for *unknown* the access token must expire first."""
+    """Refuse, because no refresh helps: a new grant is needed, or for *unknown* the access token must expire first."""
 
     why: Literal["needs_reauth", "revoked", "no_refresh_token", "unknown"]
 
@@ -99,25 +99,26 @@ def plan_refresh(
     return _plan_in_flight(snapshot.in_flight) or _plan_cooldown(snapshot, newer_than, cooldown_s) or Start()
 
 
-def _outlasts(expires_in_s: float | None, s: float) -> bool:
-    return expires_in_s is None or expires_in_s > s
+def _outlasts(expires_in_s: float | None, duration_s: float) -> bool:
+    """Return whether a token is still valid in *duration_s* seconds; None never expires."""
+    return expires_in_s is None or expires_in_s > duration_s
 
 
 def _plan_in_flight(in_flight: InFlight | None) -> Plan | None:
+    """Return what a refresh in flight requires; None if a new one may start in its place."""
     if in_flight is None:
         return None
     if in_flight.phase == "unknown":
         return ResolveUnknown()
-    if in_flight.owner_live and not in_flight.ours:
+    if in_flight.is_owner_alive and not in_flight.is_ours:
         return Wait()
     if in_flight.phase == "sent":
         return Recover()
-    return (
-        ResolveUnknown() if in_flight.sent_before else None
-    )  # an intent that was never sent may be taken over
+    return ResolveUnknown() if in_flight.was_sent else None  # an intent that was never sent may be taken over
 
 
 def _plan_cooldown(snapshot: CredentialSnapshot, newer_than: int | None, cooldown_s: float) -> Plan | None:
+    """Return what to do if the last refresh is more recent than *cooldown_s*, else None."""
     age_s = snapshot.refreshed_age_s
     # A time in the future counts as now; one further ahead than the cool-down comes from another clock.
     if age_s is None or not -cooldown_s < age_s < cooldown_s:

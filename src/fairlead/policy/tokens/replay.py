@@ -24,7 +24,7 @@ from typing import Literal
 from fairlead.policy.providers.profile_parts import ReplayPolicy
 
 _LARGEST_MARGIN_S = 15.0
-"""A replay may take one HTTP deadline (R9), and must arrive inside the grace."""
+"""The most by which a replay starts before the end of the grace, to arrive inside it. One HTTP deadline (R9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ReplayNow:
 
 @dataclass(frozen=True, slots=True)
 class ReplayLater:
-    """Ask again in *delay_s*; serve the access token meanwhile."""
+    """Decide again in *delay_s* seconds; serve the access token meanwhile."""
 
     delay_s: float
 
@@ -59,9 +59,11 @@ def replay_decision(
     access_expires_in_s: float | None,
     replays_done: int,
 ) -> ReplayNow | ReplayLater | GiveUp:
-    """Return what to do with a rotation in phase unknown.
+    """Return what to do with a refresh whose send has an unknown outcome.
 
     Args:
+        grace_s: Seconds for which the provider remembers a spent token. None: no limit.
+        replay_at_expiry: Whether a strict policy allows one replay after the access token's expiry.
         age_since_sent_s: Seconds since the first SENT mark.
         age_since_last_sent_s: Seconds since the latest SENT mark.
         request_deadline_s: The most seconds that a request may take.
@@ -74,8 +76,8 @@ def replay_decision(
     if policy in {"until_successor_used", "grace"}:
         if grace_s is None:
             return ReplayLater(over_in_s) if over_in_s > 0 else ReplayNow()
-        left_s = replayable_s(grace_s) - age_since_sent_s
-        return _inside_grace(left_s, min(over_in_s, (left_s - age_since_last_sent_s) / 2))
+        remaining_s = replayable_s(grace_s) - age_since_sent_s
+        return _inside_grace(remaining_s, min(over_in_s, (remaining_s - age_since_last_sent_s) / 2))
     may_replay = replay_at_expiry and replays_done == 0
     wait_s = max(access_expires_in_s or 0.0, over_in_s if may_replay else 0.0)
     if wait_s > 0:
@@ -83,14 +85,14 @@ def replay_decision(
     return ReplayNow() if may_replay else GiveUp()
 
 
-def _inside_grace(left_s: float, wait_s: float) -> ReplayNow | ReplayLater | GiveUp:
-    """Return whether to replay, *left_s* seconds before the grace ends.
+def _inside_grace(remaining_s: float, wait_s: float) -> ReplayNow | ReplayLater | GiveUp:
+    """Decide on a replay, *remaining_s* seconds before the last moment for it.
 
-    *wait_s* is at most half of what was left of the grace at the latest send, or the replay would be too late.
+    *wait_s* is at most half of the time that remained at the latest send, so that the replay is not too late.
     """
-    if left_s < 0:
+    if remaining_s < 0:
         return GiveUp()
-    return ReplayLater(wait_s) if wait_s > 0 else ReplayNow(left_s)
+    return ReplayLater(wait_s) if wait_s > 0 else ReplayNow(remaining_s)
 
 
 def defer_s(policy: ReplayPolicy, grace_s: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The requests that get, renew and end a grant, as values (S29).
+"""The HTTP requests that get, renew and revoke a grant, as values. Spec: S29.
 
 Credentials travel in a header or in the body, never in the address; whatever goes into a header is
 checked for characters that would end it (S04). Building is pure: time and ids are arguments, and an adapter
@@ -19,7 +19,7 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens.token import TokenSet
 
-_LONGEST = 64 * 1024
+_LONGEST = 64 * 1024  # characters of a form value or header
 _HEADER_TEXT = re.compile(r"[\x20-\x7e]+")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # controls, and what UTF-8 cannot carry
 _JWT_BEARER_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -36,7 +36,7 @@ class OAuthClient:
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """One request, fully built. Header names are lower case; *form* is sent url-encoded."""
+    """One complete request. Header names are lower case; *form* is sent url-encoded."""
 
     method: Literal["GET", "POST", "DELETE"]
     url: str
@@ -148,7 +148,7 @@ def revoke_request(
 
 
 def api_headers(profile: Profile, secret: Secret) -> dict[str, Secret]:
-    """Return the headers that carry the token or key in an API call to this provider."""
+    """Return the headers that authenticate an API call to this provider with the token or key *secret*."""
     return _checked(profile, _api_headers(profile, secret))
 
 
@@ -172,7 +172,7 @@ def assertion_claims(
     scopes: Sequence[str] = (),
     longest_s: int | None = None,
 ) -> dict[str, object]:
-    """Return the claims to sign.
+    """Return the claims of a new assertion, for an adapter to sign.
 
     Args:
         unix_time: The time of issue in seconds.
@@ -213,11 +213,11 @@ def _assertion_form(profile: Profile, assertion: Secret, scopes: Sequence[str]) 
 
 # ---- client authentication, and the checks that all requests pass
 #
-# Everything stays a Secret until it is sent: trackers of errors send the variables of frames that raise.
+# Everything stays a Secret until it is sent, because error trackers report the variables of frames that raise.
 
 
 def _word(value: str) -> Secret:
-    """Return *value* as a Secret that need not be recognised: it is public, or made of a known secret."""
+    """Return *value* as a Secret that is not registered for masking: it is public, or made of a registered secret."""
     return Secret(value, remember=False)
 
 
@@ -292,12 +292,14 @@ def _request(
 
 
 def _clean(profile: Profile, name: str, value: Secret) -> Secret:
+    """Return *value* if it fits into a form: not too long, no control character."""
     if len(value.reveal()) > _LONGEST or _UNFIT.search(value.reveal()):
         raise _malformed(profile, name)
     return value
 
 
 def _checked(profile: Profile, headers: Mapping[str, Secret]) -> dict[str, Secret]:
+    """Return *headers* if each value is printable ASCII, so that none can end its header (S04)."""
     for name, value in headers.items():
         if len(value.reveal()) > _LONGEST or not _HEADER_TEXT.fullmatch(value.reveal()):
             raise _malformed(profile, name)

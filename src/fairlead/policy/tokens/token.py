@@ -1,4 +1,4 @@
-"""The secrets of one generation as a value: made from an answer by merge(), shown by sanitise() only."""
+"""The secrets of one generation as a value: made from a response by merge(), shown by sanitise() only."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fairlead.policy.tokens.outcome import Granted
 from fairlead.policy.tokens.token_json import NO_FIELDS, plain_json
 
 _VERSION = 1
-_MOST_OTHER = 64 * 1024
+_MAX_OTHER_LENGTH = 64 * 1024  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSet:
     """What is sealed for a connection. An API key is an access token that never expires.
 
-    *other* is a JSON object of the fields fairlead has no use for; they are kept for the user (T7).
-    *lifetime_s* is what the last answer stated that stated any: it holds for answers that do not.
+    *other* is a JSON object of the fields that fairlead does not use; they are kept for the user (T7).
+    *lifetime_s* is the last stated lifetime; it applies to responses that state none.
     """
 
     access_token: Secret
@@ -45,7 +45,7 @@ class PublicToken:
     scope: str | None
     account_id: str | None
     generation: int | None = None
-    """Present it to `refresh` after a 401, so that only a newer token is handed back (R5)."""
+    """Pass it to `refresh` after a 401, so that only a newer token is returned. Spec: R5."""
 
     def as_dict(self) -> dict[str, str | None]:
         """Return values for JSON: the access token in clear, expires_at in ISO 8601."""
@@ -71,15 +71,15 @@ def merge(stored: TokenSet | None, granted: Granted, sent_at: datetime) -> Token
     """
     old = stored or TokenSet(access_token=granted.access_token)
     refresh_token = granted.refresh_token or old.refresh_token
-    kept_end = old.refresh_expires_at if granted.refresh_token is None else None
-    refresh_end = _end(sent_at, granted.refresh_expires_in_s) or kept_end
+    kept_end_at = old.refresh_expires_at if granted.refresh_token is None else None
+    refresh_end_at = _end_at(sent_at, granted.refresh_expires_in_s) or kept_end_at
     return TokenSet(
         access_token=granted.access_token,
         refresh_token=refresh_token,
         token_type=granted.token_type or "Bearer",
         scope=granted.scope or old.scope,
-        expires_at=_end(sent_at, granted.expires_in_s),
-        refresh_expires_at=refresh_end if refresh_token else None,
+        expires_at=_end_at(sent_at, granted.expires_in_s),
+        refresh_expires_at=refresh_end_at if refresh_token else None,
         account_id=old.account_id or granted.account_id,
         other=_others(old.other, granted.other),
         lifetime_s=granted.lifetime_s or old.lifetime_s,
@@ -93,10 +93,10 @@ def _others(old: Secret, new: Secret) -> Secret:
     if new.reveal() == NO_FIELDS:
         return old
     text = plain_json({**_object(old), **_object(new)})
-    return Secret(text, remember=False) if len(text) <= _MOST_OTHER else new
+    return Secret(text, remember=False) if len(text) <= _MAX_OTHER_LENGTH else new
 
 
-def _end(start: datetime, length_s: float | None) -> datetime | None:
+def _end_at(start: datetime, length_s: float | None) -> datetime | None:
     return None if length_s is None else start + timedelta(seconds=length_s)
 
 
@@ -126,7 +126,7 @@ def sanitise(tokens: TokenSet, generation: int | None = None) -> PublicToken:
 
 
 def token_set_to_record(tokens: TokenSet) -> dict[str, Any]:
-    """Return what the vault seals of *tokens*, as values of JSON. Holds secrets in clear."""
+    """Return *tokens* as a JSON object for the vault to seal. It holds secrets in clear."""
     return {
         "v": _VERSION,
         "access_token": tokens.access_token.reveal(),
@@ -142,7 +142,7 @@ def token_set_to_record(tokens: TokenSet) -> dict[str, Any]:
 
 
 def token_set_from_record(record: Mapping[str, Any]) -> TokenSet:
-    """Return the tokens of *record*.
+    """Return the tokens that `token_set_to_record` wrote as *record*.
 
     Raises:
         ValueError: Without the content, if it is not a record that this version reads.

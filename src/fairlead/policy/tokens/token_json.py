@@ -1,4 +1,4 @@
-"""JSON objects in answers of token endpoints, and in the tokens themselves: strict and bounded."""
+"""A strict and bounded reader of JSON objects, for responses of token endpoints and for JWTs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import re
 from typing import Any
 
 DEEPEST = 32
+"""The most levels of nesting that are read."""
+_MAX_INT_DIGITS = 20
+_MAX_FLOAT_DIGITS = 100
 
 # A string that never ends is taken to the end of the text: starting again inside it would be quadratic.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
@@ -49,7 +52,7 @@ def _check_depth(text: str) -> None:
             raise UnreadableBodyError(f"JSON nested deeper than {DEEPEST}")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object. Raise UnreadableBodyError for a repeated key, since parsers differ on it."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
@@ -58,16 +61,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _bounded_int(digits: str) -> int | float:
-    # int() raises from 4,300 digits on; no field needs more than a JavaScript number holds.
-    return int(digits) if len(digits) <= 20 else math.nan
+    """Return the integer, or NaN for more digits than any field needs: int() raises from 4,300 digits on."""
+    return int(digits) if len(digits) <= _MAX_INT_DIGITS else math.nan
 
 
 def _bounded_float(digits: str) -> float:
-    return float(digits) if len(digits) <= 100 else math.nan
+    """Return the number, or NaN for a text that is too long."""
+    return float(digits) if len(digits) <= _MAX_FLOAT_DIGITS else math.nan
 
 
 _STRICT = json.JSONDecoder(
-    object_pairs_hook=_unique,
+    object_pairs_hook=_members,
     parse_constant=lambda _: math.nan,
     parse_float=_bounded_float,
     parse_int=_bounded_int,

@@ -22,12 +22,14 @@ _LONGEST_LEAD_S = 30 * 60.0
 _SHORTEST_LEAD_S = 5 * 60.0
 _SHORTEST_CRITICAL_S = 60.0
 _JITTER_SHARE = 1 / 30
+"""The largest jitter, as a share of the token's lifetime."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Seconds after the send, but for buffer_s and lead_s, which are lengths before expiry.
+    """The instants of a token's refresh, in seconds after the send; *buffer_s* and *lead_s* count back from expiry.
 
+    From *buffer_s* before expiry on, a read of the token starts a refresh itself. Always
     0 < due_in_s <= urgent_in_s <= critical_in_s < expires_in_s.
     """
 
@@ -65,13 +67,16 @@ def windows(profile: Profile, expires_in_s: float, jitter: float) -> Windows:
 
 
 def _lengths(settings: RefreshWindowsConfig, ttl_s: float) -> tuple[float, float, float]:
-    """Return lead, buffer and critical. A lead cut to TTL/2 shortens the other explicit ones as well."""
-    ideal_s = settings.lead_s or min(_LONGEST_LEAD_S, max(_SHORTEST_LEAD_S, ttl_s / 6))
-    lead_s = min(ideal_s, ttl_s / 2)
-    cut = lead_s / ideal_s
-    buffer_s = settings.buffer_s * cut if settings.buffer_s else lead_s / 3
+    """Return lead, buffer and critical as seconds before expiry.
+
+    If half the lifetime limits the lead, configured buffers and critical lengths shrink in proportion.
+    """
+    full_lead_s = settings.lead_s or min(_LONGEST_LEAD_S, max(_SHORTEST_LEAD_S, ttl_s / 6))
+    lead_s = min(full_lead_s, ttl_s / 2)
+    shrunk_by = lead_s / full_lead_s
+    buffer_s = settings.buffer_s * shrunk_by if settings.buffer_s else lead_s / 3
     critical_s = (
-        settings.critical_s * cut
+        settings.critical_s * shrunk_by
         if settings.critical_s
         else min(max(lead_s / 6, _SHORTEST_CRITICAL_S), lead_s / 3, buffer_s)
     )
