@@ -219,9 +219,7 @@ class FailoverGate:
             LimiterUnavailableError: Redis is unavailable, so the slot's owner is unknown.
         """
         if await self._current_degraded() is not None:
-            raise LimiterUnavailableError(
-                "whose slot it is can be told by Redis alone", retry_after_s=RETRY_AFTER_S
-            )
+            raise LimiterUnavailableError("only Redis knows who holds the slot", retry_after_s=RETRY_AFTER_S)
         try:
             (state,) = await self._fleet.renew([renewal])
         except LimiterUnavailableError as error:
