@@ -98,7 +98,7 @@ async def test_S28_an_answer_is_counted_once_however_it_ends(consents: Consents,
     page, consent = begin(consents)
     answer = await consented(page)
     await refused(consents, consent, {"state": answer["state"], "error": "access_denied"})
-    with pytest.raises(InvalidInputError, match="answered before"):
+    with pytest.raises(InvalidInputError, match="was received before"):
         await consents.finish(consent, answer, actor="test")
     assert request_count(honest) == 0
 
@@ -111,7 +111,7 @@ async def test_S28_a_code_of_one_provider_is_not_told_to_another(
     astray = page.replace(f"{other.url}/two/", f"{honest.url}/one/")
     answer = await consented(astray)
     assert answer["iss"] == honest.url
-    with pytest.raises(InvalidInputError, match="not of the provider that was asked"):
+    with pytest.raises(InvalidInputError, match="from another provider than the one that was asked"):
         await consents.finish(consent, answer, actor="test")
     assert request_count(honest, other) == 0
 

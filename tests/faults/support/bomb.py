@@ -27,7 +27,12 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     if "memory_group" in order:
         (Path(order["memory_group"]) / "cgroup.procs").write_text(str(os.getpid()))
     if "no_crash_count" in order.get("unsafe", ()):
-        _alter(sessions_module, "session_rescue", "crash_count + crashed::integer AS crashes", "0 AS crashes")
+        _alter(
+            sessions_module,
+            "session_rescue",
+            "crash_count + crashed::integer AS crash_total",
+            "0 AS crash_total",
+        )
         _alter(sessions_module, "session_rescue", "crash_count + 1 >=", "0 >=")
     worker._Worker = _Worker  # type: ignore[misc]
     worker.main(channel, order)

@@ -38,9 +38,10 @@ OURS = "kills."
 
 _COMPARE = "AND last_run_at = $3::timestamptz"
 _UNRECORDED = (
-    "WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = $2::text AND run_at = $1::timestamptz)"
+    "WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = $2::text"
+    "\n        AND run_at = $1::timestamptz)"
 )
-_RECORD = "FROM fresh LEFT JOIN stored ON true"
+_RECORD = "FROM new_run\n        LEFT JOIN new_job ON true"
 
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
@@ -60,8 +61,8 @@ class _DutyRuntime(FaultRuntime):
             _alter(
                 duties_module,
                 "schedule_run_take",
-                "WHERE (SELECT count(*) FROM lapsed) >= 0",
-                "WHERE false AND (SELECT count(*) FROM lapsed) >= 0",
+                "WHERE (SELECT count(*) FROM released_key) >= 0",
+                "WHERE false AND (SELECT count(*) FROM released_key) >= 0",
             )
 
     def _services(self, roles: Roles, worker: Worker | None) -> list[Service]:

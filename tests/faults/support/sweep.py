@@ -14,7 +14,7 @@ from fairlead.adapters.postgres import worker_sessions as sessions_module
 from tests.faults.support import worker
 from tests.faults.support.unsafe import _alter
 
-_SURE = "swept.uninterrupted_since <= now() - w.lease AS sure"
+_SURE = "pass.uninterrupted_since <= now() - w.lease AS is_certain"
 
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
@@ -23,7 +23,7 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     if "no_heartbeat" in unsafe:
         sessions_module.PostgresSessionStore.heartbeat = _believed  # type: ignore[method-assign]
     if "no_gap_rule" in unsafe:
-        _alter(sessions_module, "session_rescue", _SURE, "true AS sure")
+        _alter(sessions_module, "session_rescue", _SURE, "true AS is_certain")
     worker.main(channel, order)
 
 

@@ -277,12 +277,12 @@ class FaultRuntime(Runtime):
         self.unsafe = frozenset(self.order.get("unsafe", ()))
         self.begun = _Begun()
         if "time_takeover" in self.unsafe:
-            unsent, anyhow = "held.phase = 'intent' AND held.sent_at IS NULL\n", "true\n"
+            unsent, anyhow = "attempt.phase = 'intent' AND attempt.sent_at IS NULL\n", "true\n"
             _alter(permits_module, "endpoint_take", unsent, anyhow)
         if "floors_stay" in self.unsafe:
             _alter(lanes_module, "lane_raise_floors", "SELECT lane_raise_floors(false)", "SELECT NULL")
         if "naive_retry" in self.unsafe:  # a send counts as often as its answer is stored
-            _alter(credentials_module, "credential_settle", " AND cr.settled_epoch < answer.epoch", "")
+            _alter(credentials_module, "credential_settle", " AND cr.settled_epoch < response.epoch", "")
         for name in self.unsafe & _LEASE_CHECKS.keys():
             _alter(jobs_module, *_LEASE_CHECKS[name])
 
