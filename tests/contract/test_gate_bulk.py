@@ -202,7 +202,7 @@ async def test_bulk_place_finished_elsewhere_is_not_restored_after_an_outage(fle
     token = await first.begin()
     degraded = await first.gate._fail_over(LimiterUnavailableError("cut off"))
     assert await other.come_back(token, done=True) == RUNNING
-    await first.gate._return(degraded)
+    await first.gate._return_to_fleet(degraded)
     assert await other.is_free()
 
 
@@ -212,7 +212,7 @@ async def test_bulk_place_left_during_an_outage_is_not_restored_after_it(fleet: 
         operation.started(RUNNING)
         degraded = await first.gate._fail_over(LimiterUnavailableError("cut off"))
     assert await other.come_back(operation.token, done=True) == RUNNING
-    await first.gate._return(degraded)
+    await first.gate._return_to_fleet(degraded)
     assert await other.is_free()
 
 
@@ -223,7 +223,7 @@ async def test_a_block_that_goes_on_with_a_token_goes_on_through_an_outage(fleet
         degraded = await other.gate._fail_over(LimiterUnavailableError("cut off"))
         await fleet.tick(10)
         await other.renewer.beat()
-        await other.gate._return(degraded)
+        await other.gate._return_to_fleet(degraded)
         assert not await first.is_free()
 
 

@@ -186,7 +186,7 @@ ABLATIONS = {
         "cardinality(array_remove(g.limited, :connection_id::uuid)) = 0",
         "false",
     ),
-    "rejected.permanent_config.client": ("endpoint_pause", "cardinality(told) > 1", "true"),
+    "rejected.permanent_config.client": ("endpoint_pause", "cardinality(reports) > 1", "true"),
 }
 """For each thing that is shared: a row, its statement, and how that waits for a second connection."""
 

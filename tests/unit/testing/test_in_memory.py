@@ -165,7 +165,7 @@ def test_blocking_code_is_tested_as_well(fl: Fairlead) -> None:
         two = fl.sync.enqueue("double", {"number": 2}, tenant="acme", transaction=object())
         with pytest.raises(JobNotFinishedError):
             fl.sync.result(job)
-        with pytest.raises(InvalidInputError, match="cannot wait in memory"):
+        with pytest.raises(InvalidInputError, match="cannot wait for a job in memory"):
             fl.sync.result(job, timeout_s=1)
         asyncio.run(mem.drain())
         assert (fl.sync.result(job), fl.sync.result(two)) == (2, 4)
@@ -176,9 +176,9 @@ async def test_memory_runtime_opens_once_and_runs_only_while_open(fl: Fairlead) 
     with pytest.raises(InvalidConfigError, match="not open"):
         await mem.drain()
     async with mem:
-        with pytest.raises(InvalidConfigError, match="open already"):
+        with pytest.raises(InvalidConfigError, match="already open"):
             MemoryFairlead(fl).__enter__()
-        with pytest.raises(InvalidConfigError, match="open already"):
+        with pytest.raises(InvalidConfigError, match="already open"):
             await fl.__aenter__()
         with pytest.raises(NotFoundError):
             await mem.job((await fl.enqueue_many([])) or mem._ids.uuid7())  # type: ignore[arg-type]
