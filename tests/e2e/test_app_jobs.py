@@ -179,7 +179,7 @@ async def test_inside_a_transaction_it_is_there_with_the_commit(
             (third,) = await fl.enqueue_many([keep_result.for_tenant("acme").request(4)], transaction=theirs)
             assert await kinds(database) == []
         async with await psycopg.AsyncConnection.connect(database_settings.dsn) as other:
-            fourth = await fl.enqueue("kept", {"number": 5}, tenant="acme", transaction=other)
+            fourth = await fl.enqueue("keep_result", {"number": 5}, tenant="acme", transaction=other)
         results = [await fl.result(job, timeout_s=20) for job in (first, second, third, fourth)]
         assert results == [2, 3, 4, 5]
     await theirs.close()
