@@ -67,7 +67,7 @@ def read_checked(
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         about = os.fstat(descriptor)
-        _check(file, about, is_secret, error)
+        _check_trusted(file, about, is_secret, error)
         with os.fdopen(descriptor, "rb", closefd=False) as opened:
             checked = CheckedFile(file, opened.read(most_bytes + 1), about)
     finally:
@@ -77,7 +77,8 @@ def read_checked(
     return checked
 
 
-def _check(file: Path, about: os.stat_result, is_secret: bool, error: type[FairleadError]) -> None:
+def _check_trusted(file: Path, about: os.stat_result, is_secret: bool, error: type[FairleadError]) -> None:
+    """Raise *error* unless *file* is a regular file that only root and this process's user can change."""
     if not stat.S_ISREG(about.st_mode):
         raise error(f"{file} is not a regular file", hint="name a file, not a pipe, folder or device")
     if about.st_uid not in (0, os.geteuid()):

@@ -96,7 +96,7 @@ class Batcher(Generic[Item, Result]):
         self._name = name
         self._items: list[Item] = []
         self._answers: list[_Answer[Result]] = []  # one for each waiting item
-        self._under_way = self._with_posted = 0
+        self._sender_count = self._posted_batches = 0
         self._senders: set[asyncio.Task[None]] = set()
         self._sent: list[list[_Answer[Result]]] = []
         self._closed = False
@@ -104,7 +104,7 @@ class Batcher(Generic[Item, Result]):
     async def __call__(self, item: Item) -> Result:
         """Send *item* with the next batch and return its result."""
         if self._closed:
-            raise self._is_closed()
+            raise self._closed_error()
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._add(item, answer)
         try:
@@ -119,20 +119,21 @@ class Batcher(Generic[Item, Result]):
         Items that are sent later are processed after it, or behind it in the same batch.
         """
         if self._closed:
-            on_result(self._is_closed())
+            on_result(self._closed_error())
         else:
             self._add(item, _Posted(on_result))
 
     def _add(self, item: Item, answer: _Answer[Result]) -> None:
         self._items.append(item)
         self._answers.append(answer)
-        if self._under_way < self._parallel and not self._with_posted:
-            self._under_way += 1
+        if self._sender_count < self._parallel and not self._posted_batches:
+            self._sender_count += 1
             sender = asyncio.create_task(self._drain(), name=f"fairlead-{self._name}")
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
 
-    def _is_closed(self) -> DependencyUnavailableError:
+    def _closed_error(self) -> DependencyUnavailableError:
+        """Return the error of an item that comes after `close`."""
         return DependencyUnavailableError(
             f"{self._name} is closed", hint="do not use a runtime after its end"
         )
@@ -167,21 +168,25 @@ class Batcher(Generic[Item, Result]):
         await self.drained()
 
     async def _drain(self) -> None:
-        """Send batches until no item waits, or until a batch with a posted item is under way."""
+        """Send batches until no item waits.
+
+        A sender ends while another one has a batch with posted items under way. That one sends the rest
+        afterwards, so later items stay behind the posted ones.
+        """
         try:
-            while not self._with_posted and (items := self._items[: self._max_size]):
+            while not self._posted_batches and (items := self._items[: self._max_size]):
                 answers = self._answers[: self._max_size]
                 del self._items[: len(items)], self._answers[: len(items)]
                 posted = any(isinstance(answer, _Posted) for answer in answers)
                 self._sent.append(answers)
-                self._with_posted += posted
+                self._posted_batches += posted
                 try:
                     await self._deliver(items, answers)
                 finally:
-                    self._with_posted -= posted
+                    self._posted_batches -= posted
                     self._sent.remove(answers)
         finally:
-            self._under_way -= 1
+            self._sender_count -= 1
 
     async def _deliver(self, items: Sequence[Item], answers: Sequence[_Answer[Result]]) -> None:
         try:

@@ -78,6 +78,7 @@ class ProcessWatch:
             await asyncio.wait({self._checks})
 
     async def _until_well(self) -> None:
+        """Check the sick process until it is well, then report that and call the callbacks."""
         at_start = self._health
         while self._health.sick:
             await self._clock.sleep(policy.next_check_s(self._health) * (0.9 + 0.2 * self._draw()))
@@ -93,6 +94,7 @@ class ProcessWatch:
             callback()
 
     async def _is_connected(self, health: ProcessHealth) -> bool:
+        """Return whether a destination can be reached: one that failed, or one that was reached before."""
         if health.sick == "descriptors":  # only spare descriptors count, and connections would use them up
             return True
         checks = map(self._reaches, health.destinations)

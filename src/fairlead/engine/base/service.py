@@ -123,7 +123,7 @@ class Service:
         self._reporter = FailureReporter(name, clock=clock, draw=draw, emit=emit)
         self._woken = asyncio.Event()
         self._stopping = False
-        self._under_way: TimeLimit | None = None
+        self._pass_limit: TimeLimit | None = None
 
     async def run(self) -> None:
         """Run passes until ``stop``. A pass that is under way then has 2 s to end before it is cancelled."""
@@ -138,21 +138,22 @@ class Service:
         self._woken.set()
 
     def stop(self) -> None:
-        """Start no further pass."""
+        """Start no further pass, and cancel one that is under way after 2 s."""
         self._stopping = True
         self._woken.set()
-        if self._under_way is not None:
-            self._clock.call_later(LEAVE_S, self._under_way.expire)
+        if self._pass_limit is not None:
+            self._clock.call_later(LEAVE_S, self._pass_limit.expire)
 
     async def _guarded_pass(self) -> float:
+        """Run one pass and report its failure; return the seconds until the next."""
         if not self._ready():  # a skipped pass does not count as a success
             return min(self._interval_s, RETRY_CAP_S)
-        self._under_way = limit = TimeLimit(self._clock, None)
+        self._pass_limit = limit = TimeLimit(self._clock, None)  # without a limit until `stop`
         try:
             async with limit:
                 wait_s = await self._pass()
         except Exception as error:  # noqa: BLE001 (a service survives any failure of a pass, and reports it)
-            if limit.expired:
+            if limit.expired:  # `stop` has ended the pass
                 return 0.0
             return self._reporter.failure(error, max(RETRY_CAP_S, self._interval_s))
         self._reporter.success()

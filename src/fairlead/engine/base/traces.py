@@ -52,9 +52,10 @@ def _first_of_many(error: BaseException) -> BaseException | None:
 
 
 def place_of(error: BaseException) -> str | None:
-    """Return file, line and function of the innermost frame outside libraries; None if there is none.
+    """Return file, line and function of the frame in which *error* was raised; None without a traceback.
 
-    Of a group it is where its first member was raised.
+    It is the innermost frame outside libraries, or the innermost of all if there is no such frame. Of a group
+    it is where its first member was raised.
     """
     with suppress(Exception):
         trace = error.__traceback__
@@ -70,7 +71,7 @@ def place_of(error: BaseException) -> str | None:
 
 
 def _from_handler(trace: TracebackType | None) -> TracebackType | None:
-    """Return *trace* without fairlead's own frames before the handler."""
+    """Return *trace* from its first frame outside fairlead on: the job's handler. If there is none, return all."""
     first = trace
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_OURS):
         first = first.tb_next

@@ -159,6 +159,7 @@ class CallState:
         self.waited_s = now_mono - self.started_mono - self.in_flight_s
 
     def _add_in_flight(self, now_mono: float) -> None:
+        """Add to `in_flight_s` the time that the attempt under way took since the last update."""
         if self._in_flight_since_mono is not None:
             self.in_flight_s += now_mono - self._in_flight_since_mono
             self._in_flight_since_mono = now_mono

@@ -32,22 +32,27 @@ class OpenBreakerCache:
             if len(self._open_breakers) >= _MAX_ENTRIES:
                 self._open_breakers.clear()
             now_mono = self._clock.monotonic()
-            until_mono = now_mono + error.retry_after_s
-            self._open_breakers[key, host] = until_mono, min(until_mono, now_mono + CACHE_S)
+            open_until_mono = now_mono + error.retry_after_s
+            self._open_breakers[key, host] = open_until_mono, min(open_until_mono, now_mono + CACHE_S)
 
     def check(self, key: ConnectionKey, host: str, is_limited: Callable[[], bool]) -> None:
-        """Raise LimitExceededError if the breaker of *key* and *host* is cached as open and the call *is_limited*."""
+        """Raise LimitExceededError if the breaker of *key* and *host* is cached as open.
+
+        Args:
+            is_limited: Returns whether limits are enforced for the call. They are not if an override bypasses them,
+                or if they are only observed; then the call goes on.
+        """
         cached = self._open_breakers.get((key, host)) if self._open_breakers else None
         if cached is None:
             return
-        until_mono, forget_mono = cached
+        open_until_mono, cached_until_mono = cached
         now_mono = self._clock.monotonic()
-        if now_mono >= forget_mono:
+        if now_mono >= cached_until_mono:
             del self._open_breakers[key, host]
             return
         if not is_limited():
             return
-        left_s = until_mono - now_mono
+        left_s = open_until_mono - now_mono
         raise LimitExceededError(
             f"no room for the call: the breaker lets it through in {left_s:.3g} s at the earliest",
             tenant=key.tenant,

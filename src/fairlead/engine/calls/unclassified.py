@@ -33,7 +33,7 @@ class UnclassifiedCounter:
         self.due_mono = math.inf
 
     def count(self, provider: str, status: int | None, code: str) -> None:
-        """Count one response with *status* and *code*."""
+        """Count a response of *provider* that no rule matched. The next event reports the last *status* and *code*."""
         count = self._counts.setdefault(provider, _Count())
         count.total += 1
         count.pending += 1

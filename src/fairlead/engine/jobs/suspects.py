@@ -51,6 +51,9 @@ Other processes hold suspects for a moment to see whether there are any.
 def longest_run_s(kind: str, timeout_s: float) -> float:
     """Return the longest time that a job of *kind* is assumed to run.
 
+    An internal job is assumed to end within 15 s whatever its timeout, so that tokens are refreshed while the
+    process makes room.
+
     >>> longest_run_s("report", 3600.0), longest_run_s("token.refresh", 90.0)
     (3600.0, 15.0)
     """
@@ -88,7 +91,10 @@ class SuspectSchedule:
         return self._idle_timeouts > 0
 
     def should_claim(self, now_mono: float) -> bool:
-        """Return whether to claim a suspect, or the next one."""
+        """Return whether to claim a suspect, or the next one.
+
+        It is time for a claim, or the process has made room before that, and no claim with room returned none.
+        """
         return now_mono >= self._next_claim_mono or (
             self._makes_room(now_mono) and self._missed_claims == 0 and self._has_room(now_mono)
         )
@@ -146,7 +152,8 @@ class SuspectSchedule:
     def record_claimed(self, claimed_mono: float) -> bool:
         """Record that a suspect was claimed, and return whether to hold it until the process is idle.
 
-        If not, the caller hands it back, so that an idle process may take it.
+        If not, because the process still makes room for it, the caller hands it back, so that an idle process may
+        take it.
 
         Args:
             claimed_mono: When the claim was sent.
@@ -225,7 +232,7 @@ class SuspectSchedule:
         return False
 
     def _start_other_work_turn(self, now_mono: float, for_s: float) -> None:
-        """Claim no suspect for *for_s* seconds."""
+        """Give other work a turn of *for_s* seconds, in which no suspect is claimed."""
         self._next_claim_mono = self._other_work_until_mono = now_mono + for_s
         self._is_other_work_missing = True
         self._end_suspects_turn()

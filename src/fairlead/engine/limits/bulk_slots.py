@@ -202,7 +202,14 @@ class BulkAdmitter:
             await self._renewer.run_to_completion(self._release(admitted, operation))
 
     async def _get_slot(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
-        """Return the slot of the request's token, of an earlier run of this job, or else a new one."""
+        """Return the slot of the request's token, or a new one if the request has no token.
+
+        A caller that knows what runs gets the slot of an earlier run of this job, too, and a new slot if the one of
+        its token was lost.
+
+        Raises:
+            SlotLostError: The slot of the token was lost, and the caller does not know what runs.
+        """
         if not request.knows_running:
             if request.token is not None:
                 return await self._resume_slot(request, bulk)

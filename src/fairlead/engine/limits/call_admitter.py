@@ -244,7 +244,7 @@ class CallAdmitter:
         request, plan, connection = admission.call, admission.plan, admission.connection
         assert request is not None
         self._retries.end(request.key)
-        if admission.retry:
+        if admission.retry:  # counted a second time, among the retries in flight
             self._retries.end(request.key, retry=True)
         if plan is None or connection is None:
             return

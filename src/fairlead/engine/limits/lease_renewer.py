@@ -197,9 +197,9 @@ class LeaseRenewer:
         return was_lost and lease.task.uncancel() <= lease.cancelled
 
     def service(self) -> Service:
-        """Return the renewals as a background service."""
+        """Return a background service that renews the leases of slots by `beat`."""
         return Service(
-            "gate-keeper",
+            "gate-leases",
             self.beat,
             interval_s=self._beat_s,
             clock=self._clock,

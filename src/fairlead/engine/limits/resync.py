@@ -32,12 +32,14 @@ async def resync(fleet: FleetGate, degraded: DegradedGate, clock: Clock) -> list
     Raises:
         LimiterUnavailableError: Redis did not take the rest, and no report is in flight any more.
     """
-    late = LimiterUnavailableError(f"Redis did not hear within {MAX_RESYNC_S:g} s what it had missed")
+    timeout_error = LimiterUnavailableError(
+        f"Redis did not hear within {MAX_RESYNC_S:g} s what it had missed"
+    )
     slots, is_complete = degraded.running_slots(), False
-    stop = clock.call_later(MAX_RESYNC_S, lambda: fleet.abandon(late))
+    stop = clock.call_later(MAX_RESYNC_S, lambda: fleet.abandon(timeout_error))
     try:
-        adopted = await _adopt(fleet, slots, late)
-        await _report_rest(fleet, degraded, late)
+        adopted = await _adopt(fleet, slots, timeout_error)
+        await _report_rest(fleet, degraded, timeout_error)
         is_complete = True
     finally:
         stop()
@@ -46,14 +48,26 @@ async def resync(fleet: FleetGate, degraded: DegradedGate, clock: Clock) -> list
     return adopted
 
 
-async def _adopt(fleet: FleetGate, slots: list[Renewal], late: LimiterUnavailableError) -> list[Renewal]:
-    """Report *slots*, and return those that Redis adopted."""
-    if await _is_accepted(fleet, partial(fleet.renew, slots), late):
+async def _adopt(
+    fleet: FleetGate, slots: list[Renewal], timeout_error: LimiterUnavailableError
+) -> list[Renewal]:
+    """Report *slots*, all at once, else one by one; return those that Redis adopted.
+
+    Raises:
+        LimiterUnavailableError: *timeout_error*, which the reports fail with when their time is over.
+    """
+    if await _is_accepted(fleet, partial(fleet.renew, slots), timeout_error):
         return slots
-    return [renewal for renewal in slots if await _is_accepted(fleet, partial(fleet.renew, [renewal]), late)]
+    return [
+        renewal
+        for renewal in slots
+        if await _is_accepted(fleet, partial(fleet.renew, [renewal]), timeout_error)
+    ]
 
 
-async def _report_rest(fleet: FleetGate, degraded: DegradedGate, late: LimiterUnavailableError) -> None:
+async def _report_rest(
+    fleet: FleetGate, degraded: DegradedGate, timeout_error: LimiterUnavailableError
+) -> None:
     debts, releases, to_cancel = (
         list(degraded.debts()),
         degraded.take_releases(),
@@ -66,19 +80,19 @@ async def _report_rest(fleet: FleetGate, degraded: DegradedGate, late: LimiterUn
     results = await asyncio.gather(*(report() for report in reports), return_exceptions=True)
     refused = {index: error for index, error in enumerate(results) if isinstance(error, BaseException)}
     degraded.mark_reported(debt for index, debt in enumerate(debts) if index not in refused)
-    if late in refused.values():
-        raise late
+    if timeout_error in refused.values():
+        raise timeout_error
     for index in refused:  # one by one: a report that was sent in one batch with a bad one failed with it
-        await _is_accepted(fleet, reports[index], late)
+        await _is_accepted(fleet, reports[index], timeout_error)
         degraded.mark_reported(debts[index : index + 1])
 
 
-async def _is_accepted(fleet: FleetGate, report: _Report, late: LimiterUnavailableError) -> bool:
+async def _is_accepted(fleet: FleetGate, report: _Report, timeout_error: LimiterUnavailableError) -> bool:
     """Send *report*; return False if Redis is available and refuses it, or raise LimiterUnavailableError."""
     try:
         await report()
     except LimiterUnavailableError as error:
-        if error is late:
+        if error is timeout_error:
             raise
         await fleet.ping()
         return False

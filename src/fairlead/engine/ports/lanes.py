@@ -249,7 +249,9 @@ class LaneStore(Protocol):
     # ---- upkeep, once across the fleet by compare-and-set rows (R4) -----------------------------
 
     async def raise_floors(self, every_s: float) -> bool:
-        """Move the point at which claims begin to read past lanes without jobs, so that claims stay cheap.
+        """Raise the floors, the positions at which claims begin to read, past lanes without jobs.
+
+        So claims stay cheap, however many lanes were empty before.
 
         Args:
             every_s: The least seconds between two moves.

@@ -128,6 +128,7 @@ class Coordinator:
             self._start(connection_id, newer_than, 0.0, "fairlead")
 
     def _start(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> _Refresh:
+        """Start the task that refreshes a connection. It waits for another process for *others_s* at most."""
         if self._closing:
             raise self._stopping()
         task = asyncio.create_task(

@@ -25,7 +25,7 @@ class TimelineWatch:
         self._settled_on: str | None = None
 
     def service(self, *, clock: Clock, draw: Draw) -> Service:
-        """Return this as a service."""
+        """Return a background service that settles the journals after a fail-over or a restore, by `one_pass`."""
         emit = self._deps.emit
         return Service(
             "timeline", self.one_pass, interval_s=CHECK_INTERVAL_S, clock=clock, draw=draw, emit=emit

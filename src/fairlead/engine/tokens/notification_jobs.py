@@ -172,8 +172,10 @@ class NotificationJobs:
     ) -> list[BaseException]:
         """Call the remaining subscribers concurrently; return their errors."""
         delivered = self._deliveries.of(event["event_id"])
-        waiting = [turn for turn in range(len(subscribers)) if turn not in delivered]
-        calls = [_call_subscriber(subscribers[turn], dict(event), delivered, turn) for turn in waiting]
+        waiting = [position for position in range(len(subscribers)) if position not in delivered]
+        calls = [
+            _call_subscriber(subscribers[position], dict(event), delivered, position) for position in waiting
+        ]
         results = await asyncio.gather(*calls, return_exceptions=True)
         return [result for result in results if result is not None]
 
@@ -185,8 +187,9 @@ async def _post(webhook: WebhookSender, context: JobContext) -> Outcome:
 
 
 async def _call_subscriber(
-    subscriber: Subscriber, event: Mapping[str, Json], delivered: set[int], turn: int
+    subscriber: Subscriber, event: Mapping[str, Json], delivered: set[int], position: int
 ) -> None:
+    """Call *subscriber* with *event*, and add its *position* to *delivered* once it has succeeded."""
     try:
         if inspect.iscoroutinefunction(subscriber):
             await subscriber(event)
@@ -196,7 +199,7 @@ async def _call_subscriber(
                 await result
     except SystemExit:  # a task that ends by it ends the event loop
         raise RuntimeError("the subscriber tried to end the process") from None
-    delivered.add(turn)
+    delivered.add(position)
 
 
 class _Deliveries:

@@ -153,6 +153,10 @@ class RefreshRequestSender:
         return error_of(kind, credential, refusal.reason, retry_after_s=wait_s, reason=reason)
 
     async def _send_attempt(self, attempt: RefreshAttempt, call: TokenCall) -> FreshToken | None:
+        """Send the request of *attempt*, marked as sent in the store just before, and handle its response.
+
+        If the issuer's clock differs, the request is signed by that clock and sent once more.
+        """
         marks: list[tuple[SentMark, float]] = []
 
         async def before_sent() -> None:
@@ -162,7 +166,7 @@ class RefreshRequestSender:
             if mark is None or self._is_late(attempt):
                 raise _SendForbiddenError
             marks.append((mark, self._deps.clock.monotonic()))
-            attempt.recorded = True
+            attempt.recorded = True  # the permit is used
             self.sent.add(attempt.credential.connection.connection_id)
             faultpoint("token.after_sent")
 

@@ -38,7 +38,7 @@ async def end_grant(
             reuse_connection=True,
             method=request.method,
         )
-        answer = await deps.transport.send(call, nothing_to_mark)
+        answer = await deps.transport.send(call, nothing_to_mark)  # it spends no token
     except FairleadError as refused:
         return f"not asked: {refused.message}"
     if isinstance(answer, NoResponse):

@@ -64,7 +64,7 @@ def decode_secrets(plain: bytes) -> CredentialSecrets:
 
 
 def encode_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> bytes:
-    """Return the record of a raw response, which may be unreadable. Spec: R12."""
+    """Return the record to seal of a raw response. Its body is stored as bytes, readable or not. Spec: R12."""
     record = {
         "status": status,
         "headers": {

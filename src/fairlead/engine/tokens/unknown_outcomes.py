@@ -232,7 +232,12 @@ class UnknownOutcomes:
         return is_later and (rotation.age_sent_s or 0.0) <= within_s
 
     async def settle_entry(self, credential: Credential, entry: JournalEntry, *, defers: bool = True) -> bool:
-        """Publish a journaled response, or leave it in the journal if that fails. True: look again."""
+        """Publish a journalled response that the database lacks.
+
+        Returns:
+            True if that decided, so that the credential must be read again. False: it cannot be published, and
+            stays in the journal.
+        """
         secrets = await self._settler.open_secrets(credential)
         try:
             plain = await self._deps.vault.open(
@@ -242,7 +247,9 @@ class UnknownOutcomes:
         except (MasterKeyMissingError, CredentialUnreadableError) as error:  # a restore removed its data key
             self._deps.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
             return False
-        _key = await self._deps.vault.preflight(credential.connection.key.tenant)  # publishing seals
+        _key = await self._deps.vault.preflight(
+            credential.connection.key.tenant
+        )  # kept in memory: publishing seals
         outcome = classify_token_response(
             profile_of(self._deps, credential),
             parse_token_response(status, headers, body),

@@ -49,7 +49,7 @@ RETURN = Decision(NextAction.RETURN)
 
 
 class Attempt(NamedTuple):
-    """The facts about an attempt on which the decision depends.
+    """The facts about a call by which it is decided whether its failed attempt is retried.
 
     Attributes:
         retries: How often the call was retried before.

@@ -155,7 +155,7 @@ def _classify_one(error: Exception, transient: tuple[type[Exception], ...], reas
             return Failure(Category.TRANSIENT_NETWORK, code, reason)
     if is_network_error(error) or (isinstance(error, OSError) and not _is_local(error)):
         return Failure(Category.TRANSIENT_NETWORK, call_reasons.NETWORK.code, reason)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError):  # a local fault, such as a full disk: retried, and counted as unclassified
         return Failure(Category.TRANSIENT_NETWORK, job_reasons.UNCLASSIFIED.code, reason, unclassified=True)
     category = Category.TRANSIENT_NETWORK if isinstance(error, transient) else Category.HANDLER_ERROR
     return Failure(category, code_of(error), reason)

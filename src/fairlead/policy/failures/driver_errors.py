@@ -22,7 +22,7 @@ NETWORK_ERRORS: Mapping[str, frozenset[str]] = {
 
 
 def is_network_error(error: BaseException) -> bool:
-    """Return whether *error* is one of them.
+    """Return whether *error*, or a class that it derives from, is in NETWORK_ERRORS.
 
     >>> is_network_error(KeyError("httpx"))
     False

@@ -97,7 +97,10 @@ class ProcessHealth:
 
 
 def failed(health: ProcessHealth, destination: str, kind: str, now_mono: float) -> ProcessHealth:
-    """Return *health* after a connection to *destination* failed by a fault of *kind*."""
+    """Return *health* after a connection to *destination* failed by a fault of *kind*.
+
+    Faults of the destination change nothing, and neither does a full pool of a tenant's connections.
+    """
     if not is_own_fault(kind) or kind == "pool":
         return health
     recent = [(p, f) for p, f in health.faults.items() if p != destination and now_mono - f[1] < WINDOW_S]

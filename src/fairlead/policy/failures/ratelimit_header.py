@@ -54,7 +54,7 @@ def parse_ratelimit(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, .
     current = headers.get("ratelimit")
     if current:
         text = ", ".join(current)
-        return _current(text, ", ".join(headers.get("ratelimit-policy", ()))) or _draft_07(text)
+        return _named_limits(text, ", ".join(headers.get("ratelimit-policy", ()))) or _draft_07(text)
     return _three_headers(headers)
 
 
@@ -64,7 +64,8 @@ def ratelimit_wait_s(states: Sequence[QuotaState]) -> float | None:
     return max(waits, default=None)
 
 
-def _current(text: str, policy_text: str) -> tuple[QuotaState, ...]:
+def _named_limits(text: str, policy_text: str) -> tuple[QuotaState, ...]:
+    """Return the limits of the newest dialect, with the quota and the window that *policy_text* gives by name."""
     policies = dict(_members(policy_text))
     states: dict[str, QuotaState] = {}
     for name, parameters in _members(text):
@@ -110,7 +111,7 @@ def _draft_07(text: str) -> tuple[QuotaState, ...]:
     values = {pair[1]: pair[2] for pair in pairs if pair}
     if None in pairs or len(values) != len(pairs) or len(text) > _LONGEST:
         return ()
-    return _numbers(values.get("limit"), values.get("remaining"), values.get("reset"))
+    return _unnamed_limit(values.get("limit"), values.get("remaining"), values.get("reset"))
 
 
 def _three_headers(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, ...]:
@@ -123,10 +124,11 @@ def _three_headers(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, ..
     limit = fields["limit"]
     # the limit may be followed by its policies: "100, 100;w=60"
     first = re.split(r"[,;]", limit[:_LONGEST], maxsplit=1)[0].strip(" \t") if limit else None
-    return _numbers(first, fields["remaining"], fields["reset"])
+    return _unnamed_limit(first, fields["remaining"], fields["reset"])
 
 
-def _numbers(limit: str | None, remaining: str | None, reset: str | None) -> tuple[QuotaState, ...]:
+def _unnamed_limit(limit: str | None, remaining: str | None, reset: str | None) -> tuple[QuotaState, ...]:
+    """Return the one limit of an older dialect; empty if it cannot be read."""
     units, reset_s = _integer(_COUNT, remaining), _integer(_SECONDS, reset)
     if units is None or (reset is not None and reset_s is None):
         return ()

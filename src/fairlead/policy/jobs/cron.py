@@ -47,7 +47,7 @@ _ALIASES = {
     "@annually": "0 0 1 1 *",
 }
 # No zone changes its clock by more at once in our time; runs are looked for this far around a moment.
-_CHANGE = timedelta(hours=3)
+_MAX_CLOCK_CHANGE = timedelta(hours=3)
 _WALKED = timedelta(hours=2)
 _PROBE = datetime(2024, 1, 1)  # noqa: DTZ001 (a wall clock time; any will do to see whether there is a match)
 
@@ -178,16 +178,20 @@ def _periods(period: timedelta, since: datetime, until: datetime) -> Iterator[da
 
 
 def _cron_run_times(cron: Cron, since: datetime, until: datetime, limit: int) -> list[datetime]:
+    """Return the first *limit* runs in (since, until].
+
+    Wall clock times are searched with a margin on both sides, because a change of the clock moves them.
+    """
     start, end = (moment.astimezone(cron.zone).replace(tzinfo=None) for moment in (since, until))
-    around = timedelta(0) if cron.zone is UTC else _CHANGE
-    end += around
+    margin = timedelta(0) if cron.zone is UTC else _MAX_CLOCK_CHANGE
+    end += margin
     instants: set[datetime] = set()
-    for wall in CronSim(cron.expression, start - around):
+    for wall in CronSim(cron.expression, start - margin):
         if wall > end:
             break
         instants.update(moment for moment in _moments(wall, cron) if since < moment <= until)
         if len(instants) >= limit:  # wall clock times are in order, moments nearly so: a change may reorder
-            end = min(end, wall + around)
+            end = min(end, wall + margin)
     return sorted(instants)[:limit]
 
 

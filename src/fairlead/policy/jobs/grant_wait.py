@@ -91,6 +91,7 @@ def grant_wait(
         return Snooze(CHANGED_WAIT_S, "there is a new grant", counted=True)
     if grant is GrantStatus.VALID or (grant is GrantStatus.UNKNOWN and not refused.says_gone):
         return None
+    # only then can the job wait in its group, which is held until there is a new grant
     is_same_group = bool(refused.group) and (tenant, group) == (refused.tenant, refused.group)
     delay_s = nominal_delay_s(waits, base_s=GRANT_CHECK_S, cap_s=GRANT_CHECK_MAX_S)
     return Snooze(
@@ -112,6 +113,7 @@ def _refusal(error: Exception) -> FairleadError | None:
 
 
 def _is_refusal(error: Exception) -> bool:
+    """Return whether *error* reports a refused credential, and the job may run again."""
     if isinstance(error, CallFailedError):
         is_safe = error.idempotent or not error.may_have_acted
         return error.category == Category.PERMANENT_AUTH and is_safe

@@ -256,10 +256,16 @@ def _vendors_wait(error: CallFailedError, waits: int, draw: float) -> Snooze | N
 
 
 def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze | None:
-    """Return the snooze of a job that has too little time left at its start, or None if it may run.
+    """Return the snooze of a job that a drain would cancel soon after its start, or None if it may run.
 
     Too little is under 15 s, but never more than a quarter of the job's own timeout, because a kind with a
-    timeout of 10 s would never run otherwise. *remaining_s* None: no limit. Spec: Q5.
+    timeout of 10 s would never run otherwise.
+
+    Args:
+        remaining_s: Seconds until the worker's drain cancels running jobs. None: no drain is under way.
+        timeout_s: The timeout of its kind. None: it has none.
+
+    Spec: Q5.
     """
     if remaining_s is None:
         return None

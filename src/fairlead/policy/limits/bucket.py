@@ -71,7 +71,10 @@ def refill(bucket: Bucket, limit: BucketLimit, now_us: int, birth_us: int) -> Bu
 
 
 def _add_refill(bucket: Bucket, at_us: int) -> Bucket:
-    """Add what came back from the bucket's own time to *at_us*, up to the capacity."""
+    """Add what came back from the bucket's own time to *at_us*, except while it was blocked.
+
+    Level and reservations together stay within the capacity.
+    """
     start_us = max(bucket.at_us, min(bucket.blocked_until_us, at_us))
     credit, rest = divmod((at_us - start_us) * bucket.rate + bucket.rest, MICRO)
     ceiling = bucket.capacity - bucket.reserved
@@ -81,7 +84,10 @@ def _add_refill(bucket: Bucket, at_us: int) -> Bucket:
 
 
 def _apply_limit(bucket: Bucket, limit: BucketLimit) -> Bucket:
-    """Return the bucket under a newer limit; a smaller capacity lowers the level, a larger one adds nothing."""
+    """Return the bucket under *limit* if that is newer.
+
+    A smaller capacity lowers the level by the difference, a larger one adds nothing.
+    """
     if not is_newer(limit.version, bucket.version):
         return bucket
     capacity = limit.capacity_micro

@@ -163,6 +163,7 @@ class Pool:
         return granted
 
     def _grant(self, holder: Holder, until_us: int, quotas: Quotas) -> None:
+        """Grant *holder* a lease until *until_us*, in the pool and in its tenant's quota."""
         self.waiting.pop(holder, None)
         self.leases.until_us[holder] = until_us
         if holder.quota is not None:
@@ -176,7 +177,7 @@ class Pool:
         return quota is None or len(quotas(quota)) < quota.capacity
 
     def used(self) -> Mapping[int, int]:
-        """Return the slots in use by class."""
+        """Return how many slots are in use, by priority class."""
         used: dict[int, int] = {}
         for holder in self.leases.until_us:
             used[holder.priority_class] = used.get(holder.priority_class, 0) + 1

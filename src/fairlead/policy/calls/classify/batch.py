@@ -110,6 +110,7 @@ def _unread(response: RawResponse) -> bool:
 
 
 def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedItem]:
+    """Return the failed items of a collection, a composite, a batch (``results``) or a set of graphs."""
     collection = _list(body)
     if collection and all(isinstance(member(item, "success"), bool) for item in collection):
         failed = [(index, item) for index, item in enumerate(collection) if member(item, "success") is False]

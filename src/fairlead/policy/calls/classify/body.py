@@ -130,6 +130,7 @@ class Outline(RawResponse):
 
 
 def _outline(response: LazyResponse) -> Outline:
+    """Return ``errors`` and ``extensions`` of a large GraphQL response; of any other its beginning, as text."""
     raw, declared = response._raw, declared_codec(response.headers)
     if response.is_markup or not (members := outer_members(raw, declared)):
         return Outline(response, None, _as_text(raw, declared))

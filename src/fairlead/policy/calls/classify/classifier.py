@@ -97,16 +97,17 @@ def classify(
 
 
 def _by_rule(context: ClassificationContext, match: Match, rules: Rules) -> Verdict:
+    """Return the verdict on a failure by the rule that matched, and by the limit that refused, if one did."""
     rule, refusal = match.rule, context.refusal
     category = category_of(rule, _meaning(context))
     strategy = rule.as_strategy()
-    is_limit = strategy.name is StrategyName.PARKED and category is Category.TRANSIENT_RATE_LIMIT
-    is_day = (
-        is_limit and (_hint_s(context) or strategy.nominal_s(0)) >= HINT_CAP_S
+    is_parked_limit = strategy.name is StrategyName.PARKED and category is Category.TRANSIENT_RATE_LIMIT
+    is_daily = (
+        is_parked_limit and (_hint_s(context) or strategy.nominal_s(0)) >= HINT_CAP_S
     )  # a daily limit pauses for longer
     if refusal is not None and refusal.limit == BULK and match.origin == BUILT_IN:
         strategy = Strategy(StrategyName.PARKED, later_s=_BULK_RETRY_AFTER_S)
-    named = match.evidence if match.step in (Step.PROTOCOL_BODY, Step.PROVIDER_CODE) else ""
+    stated_code = match.evidence if match.step in (Step.PROTOCOL_BODY, Step.PROVIDER_CODE) else ""
     why = f"{rule.name} ({match.origin}), by {match.step}: {match.evidence}"
     return Verdict(
         Result.FAILED,
@@ -114,12 +115,12 @@ def _by_rule(context: ClassificationContext, match: Match, rules: Rules) -> Verd
         match.step,
         _why(context, why),
         category=category,
-        code=_code(context, named, is_ours=True),
+        code=_code(context, stated_code, is_ours=True),
         strategy=strategy,
         max_attempts=min(rule.max_attempts, rules.most_retries) if strategy.next is Next.RETRY else 0,
         takes_slot=rule.slots,
         hint_s=_hint_s(context),
-        daily=is_day or (refusal is not None and refusal.daily),
+        daily=is_daily or (refusal is not None and refusal.daily),
         health=_health(context, category),
         refused_before_acting=_never_acted(context, category, match.step),
     )
@@ -130,11 +131,13 @@ def _by_status_meaning(context: ClassificationContext, rules: Rules) -> Verdict:
     category = meaning or Category.TRANSIENT_NETWORK
     by_body = context.body_error is not None and context.body_error.category is not None
     step = Step.PROTOCOL_BODY if by_body else Step.STATUS if meaning else Step.UNRECOGNISED
-    named = context.body_error.codes[0] if context.body_error is not None and context.body_error.codes else ""
+    stated_code = (
+        context.body_error.codes[0] if context.body_error is not None and context.body_error.codes else ""
+    )
     name = (
         context.body_error.protocol if context.body_error is not None else f"status {context.response.status}"
     )
-    label = f"{name} {named}".strip()
+    label = f"{name} {stated_code}".strip()
     words = (
         f"{label} means {category}{_redirect(context)}"
         if meaning
@@ -147,7 +150,7 @@ def _by_status_meaning(context: ClassificationContext, rules: Rules) -> Verdict:
         step,
         _why(context, words),
         category=category,
-        code=_code(context, named),
+        code=_code(context, stated_code),
         strategy=rules.strategy if retried else NO_MORE,
         max_attempts=rules.max_retries if retried and rules.strategy.next is Next.RETRY else 0,
         hint_s=_hint_s(context),
@@ -171,7 +174,7 @@ def _apply_retry_header(context: ClassificationContext, verdict: Verdict, rules:
 def _partial(context: ClassificationContext, body_error: BodyError, rules: Rules) -> Verdict:
     """Return the verdict of a partial failure: only the items that may still succeed are retried."""
     retryable = [item.category for item in body_error.items if item.category.transient]
-    named = body_error.category or (
+    category = body_error.category or (
         body_error.items[0].category if body_error.items else Category.TRANSIENT_NETWORK
     )
     counted = f"{len(body_error.items)} item(s) failed" if body_error.items else "a part failed"
@@ -181,7 +184,7 @@ def _partial(context: ClassificationContext, body_error: BodyError, rules: Rules
         f"{body_error.protocol} in part",
         Step.PROTOCOL_BODY,
         _why(context, f"{body_error.protocol}: {why}"),
-        category=retryable[0] if retryable else named,
+        category=retryable[0] if retryable else category,
         code=_code(context, body_error.codes[0] if body_error.codes else call_reasons.PARTIAL.code),
         strategy=rules.strategy if retryable else NO_MORE,
         max_attempts=rules.max_retries if retryable and rules.strategy.next is Next.RETRY else 0,
@@ -241,6 +244,7 @@ def _executed(context: ClassificationContext) -> bool:
 
 
 def _scope(verdict: Verdict, refusal: LimitObservation | None) -> LimitScope | None:
+    """Return what the limit that refused the call is a limit of; None if no limit refused it."""
     if verdict.category is not Category.TRANSIENT_RATE_LIMIT:
         return None
     if verdict.daily:
@@ -256,13 +260,13 @@ def _weight(item: LimitObservation) -> tuple[bool, float]:
 # ---- texts
 
 
-def _code(context: ClassificationContext, named: str, *, is_ours: bool = False) -> str:
+def _code(context: ClassificationContext, stated_code: str, *, is_ours: bool = False) -> str:
     """Return a short code that can be stored and counted: the provider's own if it looks like a code.
 
-    *is_ours*: a rule or a dialect names it, so it is not a secret that the provider echoes.
+    *is_ours*: a rule or a dialect has that code, so it is not a secret that the provider echoes.
     """
-    code = safe_text(named, 64, mask_known=not is_ours)
-    return code if _CODE.fullmatch(code) and named else f"http_{context.response.status}"
+    code = safe_text(stated_code, 64, mask_known=not is_ours)
+    return code if _CODE.fullmatch(code) and stated_code else f"http_{context.response.status}"
 
 
 def _redirect(context: ClassificationContext) -> str:

@@ -117,6 +117,7 @@ def _pattern_evidence(context: ClassificationContext, rule_set: RuleSet, rule: P
 
 
 def _body_evidence(context: ClassificationContext, rule: Pattern) -> str:
+    """Return the path at which the body has the value of *rule*, or any value if the rule states none; else ""."""
     assert rule.body is not None
     expected = rule.body.value
     for value in at(context.response.body, tuple(rule.body.path.split("."))):
