@@ -84,8 +84,8 @@ def _cut_selector(loop: asyncio.AbstractEventLoop) -> None:
     descriptor = getattr(getattr(loop, "_selector", None), "fileno", lambda: -1)()
     if descriptor < 0:
         return
-    with socket.socket() as nothing:
-        os.dup2(nothing.fileno(), descriptor, inheritable=False)
+    with socket.socket() as unused_socket:
+        os.dup2(unused_socket.fileno(), descriptor, inheritable=False)
 
 
 os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forked)

@@ -30,8 +30,8 @@ MASK = "***"
 SHORTEST = 8
 MOST = 16_384
 
-_MOST_ALIKE = 64  # secrets with the same eight bytes; of more the oldest is forgotten
-_MOST_COMPARED = 16  # bytes compared for each byte of the text
+_MAX_ALIKE = 64  # secrets with the same gram; of more the oldest is forgotten
+_MAX_COMPARED = 16  # bytes compared for each byte of the text
 _DEPTH = 4
 _FOLD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+", b"abcdefghijklmnopqrstuvwxyz ")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
@@ -48,7 +48,8 @@ _PASSWORD = re.compile(r"://[^:/?#]*:([^/?#]+)@|[?&]password=([^&#]+)")
 _HIDDEN = re.compile(rb"\xff+")  # a byte that never occurs in UTF-8
 
 Span = tuple[int, int]
-_Index = dict[int, tuple[int, ...]]  # by eight bytes: hash and length of each secret in turn
+_Index = dict[int, tuple[int, ...]]
+"""From a gram, which is SHORTEST bytes of a secret as an integer, to hash and length of each such secret in turn."""
 
 
 class _SearchTooLongError(Exception):
@@ -67,7 +68,7 @@ class KnownSecrets:
         self._lock = threading.Lock()
         self._new: _Index = {}
         self._old: _Index = {}
-        self._pinned: _Index = {}  # also in the new ones, before all others
+        self._pinned: _Index = {}  # never forgotten; also in `_new`, before all others
 
     def renew_lock(self) -> None:
         """Replace the lock, which another thread may have held while this process was forked."""
@@ -81,7 +82,11 @@ class KnownSecrets:
                 self.add(unquote(password), pinned=True)
 
     def add(self, secret: str, *, pinned: bool = False) -> None:
-        """Remember *secret* unless it is too short."""
+        """Remember the hash of *secret* unless it is too short.
+
+        Args:
+            pinned: Whether it stays known however many are added later. Default: the oldest are forgotten.
+        """
         raw = secret.encode("utf-8", "surrogatepass").translate(_FOLD)
         if len(raw) < SHORTEST:
             return
@@ -94,7 +99,7 @@ class KnownSecrets:
             if len(self._new) >= self._half:
                 self._old, self._new = self._new, dict(self._pinned)
             first = self._pinned.get(gram, ())
-            others = self._new.get(gram, ())[len(first) :][-2 * _MOST_ALIKE :]
+            others = self._new.get(gram, ())[len(first) :][-2 * _MAX_ALIKE :]  # two numbers a secret
             if pinned and len(self._pinned) < self._half // 2:
                 first = self._pinned[gram] = (*first, digest, length)
             else:
@@ -115,17 +120,18 @@ class KnownSecrets:
         return _HIDDEN.sub(MASK.encode(), hidden).decode("utf-8", "surrogatepass") if spans else text
 
     def _all_spans(self, raw: bytes) -> Iterator[Span]:
+        """Yield where *raw* has a secret, as it is or encoded; base64 and hex are read after the last escapes."""
         view: bytes = raw
         offsets: Sequence[int] = range(len(raw) + 1)
         for depth in range(_DEPTH + 1):
             spans = self._spans(view)
-            read = _unescaped(view, offsets) if depth < _DEPTH else None
-            if read is None:
+            unescaped = _unescaped(view, offsets) if depth < _DEPTH else None
+            if unescaped is None:
                 spans += self._encoded(view)
             yield from ((offsets[start], offsets[end]) for start, end in spans)
-            if read is None:
+            if unescaped is None:
                 return
-            view, offsets = read
+            view, offsets = unescaped
 
     def _encoded(self, view: bytes) -> Iterator[Span]:
         """Yield the runs of base64 or hex in *view* that encode a secret at any offset."""
@@ -134,12 +140,20 @@ class KnownSecrets:
             yield from (run.span() for run in _BASE64.finditer(view) if self._holds(run[0]))
 
     def _holds(self, run: bytes) -> bool:
+        """Return whether *run*, decoded from base64 or hex, has a secret."""
         decoded = _of_base64(run) + _of_hex(run)
         inner = _unescaped(decoded, range(len(decoded) + 1))  # Basic's `user:secret` may be percent-encoded
         return bool(self._spans(decoded) or (inner is not None and self._spans(inner[0])))
 
     def _spans(self, view: bytes) -> list[Span]:
-        folded, budget = view.translate(_FOLD), (len(view) + 4096) * _MOST_COMPARED
+        """Return where *view* has a secret unencoded.
+
+        The gram at each offset is looked up; only where a secret has the same one, its whole length is hashed.
+
+        Raises:
+            _SearchTooLongError: More than _MAX_COMPARED bytes would be hashed for each byte of *view*.
+        """
+        folded, budget = view.translate(_FOLD), (len(view) + 4096) * _MAX_COMPARED
         indexes = [index for index in (self._new, self._old) if index]
         spans: list[Span] = []
         for shift in range(min(SHORTEST, len(folded))):

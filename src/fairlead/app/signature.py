@@ -151,7 +151,8 @@ class _OneModel:
         self._name = parameter.name
         self._parameters = inspect.Signature([parameter])
         self._model = TypeAdapter(model)
-        self._in_tuple = TypeAdapter(tuple[model], config=_NUMBERS_STAY)  # a model alone takes no config
+        # dumps a tuple of one model, because an adapter of a model alone takes no config
+        self._tuple_adapter = TypeAdapter(tuple[model], config=_NUMBERS_STAY)
         self.names = frozenset((parameter.name, *_arg_names(model)))
 
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
@@ -159,9 +160,9 @@ class _OneModel:
         return self.dump(self._parameters.bind(*args, **kwargs).arguments[self._name] if is_model else kwargs)
 
     def dump(self, args: Any) -> dict[str, Any]:
-        read = self._model.validate_python(dict(args) if isinstance(args, Mapping) else args)
+        model = self._model.validate_python(dict(args) if isinstance(args, Mapping) else args)
         stored: dict[str, Any] = json_form(
-            lambda mode: self._in_tuple.dump_python((read,), mode=mode, by_alias=True)[0]
+            lambda mode: self._tuple_adapter.dump_python((model,), mode=mode, by_alias=True)[0]
         )
         return stored
 
@@ -334,7 +335,7 @@ def _check_no_secrets(kind: str, hints: Args) -> None:
 
 
 def _without_names(problem: str) -> str:
-    """Return *problem* without the name of an argument that is not an identifier."""
+    """Return *problem* without the name of an argument if it is no identifier: it may be private data."""
     prefix, quote, rest = problem.partition("keyword argument '")
     return problem if rest.removesuffix("'").isidentifier() or not quote else f"{prefix}keyword argument"
 

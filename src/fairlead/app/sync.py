@@ -46,14 +46,14 @@ class SyncFairlead:
 
     def __init__(self, fairlead: Fairlead, twin: Callable[[], Fairlead]) -> None:
         self._fairlead = fairlead
-        self._twin = twin
+        self._make_twin = twin
         self._lock = threading.Lock()
         self._loop: _Loop | None = None
         _facades.add(self)
 
     def __enter__(self) -> SyncFairlead:
         _check_no_loop()
-        self._opened()
+        self._open_loop()
         return self
 
     def __exit__(
@@ -135,14 +135,15 @@ class SyncFairlead:
         if self._fairlead.in_memory:
             return _at_once(work(self._fairlead))
         _check_no_loop()
-        return self._opened().wait(work)
+        return self._open_loop().wait(work)
 
-    def _opened(self) -> _Loop:
+    def _open_loop(self) -> _Loop:
+        """Return the loop, after starting it with a Fairlead of its own if there is none."""
         if self._loop is None:  # without the lock: an import may wait for another thread's import
             self._fairlead.load_modules()
         with self._lock:
             if self._loop is None:
-                self._loop = _Loop(self._twin())
+                self._loop = _Loop(self._make_twin())
                 atexit.register(self._at_exit)
             return self._loop
 

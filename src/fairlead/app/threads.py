@@ -47,10 +47,12 @@ class Threads:
             try:
                 result = context.run(function)
             except StopIteration as error:  # which no future can hold
-                return _report(loop, self._ended, inbox, answer, RuntimeError(f"it raised {error!r}"), None)
+                return _report_end(
+                    loop, self._ended, inbox, answer, RuntimeError(f"it raised {error!r}"), None
+                )
             except BaseException as error:  # noqa: BLE001 (SystemExit too: it is the executor's to judge)
-                return _report(loop, self._ended, inbox, answer, error, None)
-            return _report(loop, self._ended, inbox, answer, None, result)
+                return _report_end(loop, self._ended, inbox, answer, error, None)
+            return _report_end(loop, self._ended, inbox, answer, None, result)
 
         inbox.put(work)
         while not answer.done():
@@ -99,7 +101,8 @@ def _serve(inbox: Inbox) -> None:
         del work  # or its result would live until the next one
 
 
-def _report(loop: asyncio.AbstractEventLoop, ended: Callable[..., None], *arguments: object) -> bool:
+def _report_end(loop: asyncio.AbstractEventLoop, ended: Callable[..., None], *arguments: object) -> bool:
+    """Have *loop* call *ended*; return False if it is closed, so that the thread ends."""
     try:
         loop.call_soon_threadsafe(ended, *arguments)
     except RuntimeError:  # the loop is closed: no caller waits any more

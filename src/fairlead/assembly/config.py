@@ -135,13 +135,14 @@ def _from_file(checked: CheckedFile) -> dict[SettingPath, tuple[Any, str]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"{checked.file} is not TOML: {error}"
         raise InvalidConfigError(message, hint="correct the line named above") from None
-    return {path: (value, str(checked.file)) for path, value in _leaves(tree)}
+    return {path: (value, str(checked.file)) for path, value in _settings_in(tree)}
 
 
-def _leaves(tree: Mapping[str, Any], path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
+def _settings_in(tree: Mapping[str, Any], path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
+    """Yield the path and the value of each setting. The overlay of a profile is one value, whatever it holds."""
     for key, value in tree.items():
         if isinstance(value, dict) and key != "overlay":
-            yield from _leaves(value, (*path, key))
+            yield from _settings_in(value, (*path, key))
         else:
             yield (*path, key), value
 

@@ -276,8 +276,14 @@ class GateComponents:
         await asyncio.shield(self._opening)
 
     async def _open(self) -> None:
+        """Open the gate, and start its services.
+
+        Raises:
+            DependencyUnavailableError: The first use of the installation is not recorded, so nothing may be
+                admitted.
+        """
         await self._first_use.begin()
-        with suppress(DependencyUnavailableError):  # counted again as soon as the database answers
+        with suppress(DependencyUnavailableError):  # its service counts the processes again later
             await self.fleet.refresh()
         await self.core.open()
         with suppress(DependencyUnavailableError):

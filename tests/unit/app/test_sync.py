@@ -84,7 +84,7 @@ def test_close_ends_a_call_whose_code_blocks_the_loop(monkeypatch: pytest.Monkey
     thread = threading.Thread(target=other, daemon=True)
     thread.start()
     assert started.wait(10)
-    loop = door.sync._opened()
+    loop = door.sync._open_loop()
     with pytest.raises(TimeoutError):
         door.sync.close(0.01)
     thread.join(10)
@@ -140,7 +140,7 @@ def test_close_in_a_hurry_waits_for_what_was_sent() -> None:
 
 def test_a_loop_that_has_ended_takes_no_call() -> None:
     door = Door()
-    loop = door.sync._opened()
+    loop = door.sync._open_loop()
     door.sync.close()
     with pytest.raises(RefusedError):
         loop.wait(lambda fl: fl.token("acme", "mercadolibre"))

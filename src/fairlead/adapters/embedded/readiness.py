@@ -28,7 +28,7 @@ def postgres_answers(url: str) -> bool:
     parameters = f"user\0{user}\0database\0{database}\0\0".encode()
     startup_message = struct.pack("!ii", 8 + len(parameters), _PROTOCOL_3) + parameters
     try:
-        with _connected(path) as connection, connection.makefile("rb") as messages:
+        with _connect(path) as connection, connection.makefile("rb") as messages:
             connection.sendall(startup_message)
             ready = _read_until_ready(messages)
             connection.sendall(_TERMINATE)
@@ -51,14 +51,15 @@ def _read_until_ready(messages: BinaryIO) -> bool:
 def valkey_answers(url: str) -> bool:
     """Return whether the server of *url*, a Unix socket, answers a ping. It does not while it loads its data."""
     try:
-        with _connected(urlsplit(url).path) as connection:
+        with _connect(urlsplit(url).path) as connection:
             connection.sendall(b"PING\r\n")
             return connection.recv(64).startswith(b"+PONG")
     except OSError:
         return False
 
 
-def _connected(path: str) -> socket.socket:
+def _connect(path: str) -> socket.socket:
+    """Return a connection to the Unix socket at *path*."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(RESPONSE_TIMEOUT_S)

@@ -118,6 +118,7 @@ class EmbeddedServers:
             time.sleep(POLL_S)
 
     def _take_hold(self) -> None:
+        """Take the shared lock that keeps the servers running, unless this process has it."""
         if self._hold is not None:
             return
         with explain_os_errors(f"cannot use the folder {self._layout.root}"):
@@ -127,6 +128,7 @@ class EmbeddedServers:
             raise self._unusable(f"have been stopping for more than {STOP_TIMEOUT_S:g} s")
 
     def _drop_hold(self) -> None:
+        """Release the shared lock. The supervisor stops the servers once no process has it."""
         if self._hold is not None:
             os.close(self._hold)
             self._hold = None

@@ -54,7 +54,7 @@ class Decoder:
             yield data
             return
         if self._window == _ZLIB:
-            data = self._unframed(data)
+            data = self._detect_frame(data)
         try:
             yield from self._inflated(data)
         except zlib.error:
@@ -65,8 +65,12 @@ class Decoder:
         if self._inflater is not None and self._received and not self._inflater.eof:
             raise MalformedBodyError("the response's body ends before its encoding does")
 
-    def _unframed(self, data: bytes) -> bytes:
-        """Detect by the first two bytes whether deflate has zlib's frame, as it should, or none."""
+    def _detect_frame(self, data: bytes) -> bytes:
+        """Detect by the first two bytes whether deflate has zlib's frame, as it should, or none.
+
+        Returns:
+            What can be inflated: all of *data*, with the byte before it; nothing until there are two bytes.
+        """
         data = self._start + data
         if len(data) < 2:
             self._start = data

@@ -83,9 +83,11 @@ class ConnectionShares:
         return used < SHARE * free_at_host and used < SHARE * (self._max_connections - self._used)
 
     def _enqueue(self, key: TenantAtHost) -> None:
+        """Put the tenant into its host's queue of waiting tenants."""
         self._queues.setdefault(key[0], {}).setdefault(self._used_by_tenant.get(key, 0), {})[key] = None
 
     def _dequeue(self, key: TenantAtHost) -> None:
+        """Take the tenant out of its host's queue. It must use as many connections as when it was put there."""
         queue, used = self._queues[key[0]], self._used_by_tenant.get(key, 0)
         del queue[used][key]
         if not queue[used]:
@@ -109,6 +111,7 @@ class ConnectionShares:
             del self._used_by_host[key[0]]
 
     def _remove_waiter(self, key: TenantAtHost, waiter: asyncio.Future[None]) -> None:
+        """Remove a request that got a connection or gave up, and its tenant if none of it waits any more."""
         waiters = self._waiters[key]
         waiters.remove(waiter)
         if not waiters:

@@ -23,9 +23,9 @@ from aiohttp.tracing import Trace
 from fairlead.adapters.http.body import MalformedBodyError
 
 AROUND_BYTES = 3 << 20  # a head may take 2 MiB
-_FRAMED = 6  # bytes received for each byte of a body in chunks of one byte
+_MAX_PER_BODY_BYTE = 6  # bytes received: a body in chunks of one byte takes as many
 _HEAD_PIECE = 16 << 10  # parsed in about 5 ms if it is full of 1xx responses
-_MOST_UNREAD = 100  # responses
+_MAX_UNREAD = 100  # responses
 
 
 class StaleConnectionError(aiohttp.ClientConnectionError):
@@ -78,7 +78,10 @@ class BoundedHandler(ResponseHandler):
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        """Parse *data*; close the connection once it exceeds what a head and its body can take."""
+        """Parse *data*; close the connection once more bytes have arrived than a response can need.
+
+        A response needs at most AROUND_BYTES, and _MAX_PER_BODY_BYTE for each byte of its body.
+        """
         self._received += len(data)
         if self._received <= _HEAD_PIECE:  # most responses are this small: no bound is near
             super().data_received(data)
@@ -87,7 +90,7 @@ class BoundedHandler(ResponseHandler):
         piece = len(data) if in_body else _HEAD_PIECE
         for start in range(0, max(1, len(data)), piece or 1):  # empty data resumes a paused parser
             body = 0 if self._payload is None else self._payload.total_bytes
-            if self._received > AROUND_BYTES + _FRAMED * body or len(self._buffer) > _MOST_UNREAD:
+            if self._received > AROUND_BYTES + _MAX_PER_BODY_BYTE * body or len(self._buffer) > _MAX_UNREAD:
                 self._refuse()
                 return
             super().data_received(data[start : start + piece])

@@ -45,7 +45,7 @@ def check_header(name: str, value: str, noun: str) -> None:
 
 
 def check_value(value: str, noun: str) -> None:
-    """Do the same for the value alone."""
+    """Raise InvalidInputError, naming *noun*, if *value* is too long for a header or not allowed in one."""
     if _BAD_VALUE.search(value):
         raise InvalidInputError(f"a header of {noun} has a character that HTTP does not allow")
     if len(value) > _MAX_VALUE:

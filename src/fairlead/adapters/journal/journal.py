@@ -220,6 +220,7 @@ class FileJournal:
             self._reader.submit(work)
 
     def _touch(self, names: Sequence[str]) -> None:
+        """Set the modification time of files to now, because their retention begins now."""
         for name in names:
             with suppress(OSError):
                 os.utime(self._folder / name)

@@ -18,6 +18,8 @@ NONE = -1
 """Below every epoch: the connection has no entry."""
 _MOST = (1 << 64) - 1
 _FIRST_SLOTS = 1 << 10
+_CROWDED, _FULL = 12, 15
+"""Sixteenths of the table in use above which it should grow, and above which `add` has to wait for that."""
 
 _Table = tuple[int, "array[int]", "array[int]", "array[int]"]
 
@@ -41,9 +43,7 @@ class NewestEpochs:
         self._table = _empty(_FIRST_SLOTS)
         self._count = 0
         self._floor = 0
-        self._meanwhile: list[tuple[Sequence[int], Sequence[int], int]] | None = (
-            None  # entries added while the table grows
-        )
+        self._added_while_growing: list[tuple[Sequence[int], Sequence[int], int]] | None = None
 
     def newest(self, key: int) -> int:
         """Return the highest epoch of *key*, or NONE."""
@@ -57,21 +57,22 @@ class NewestEpochs:
 
     def add(self, key: int, epoch: int, file: int) -> None:
         """Raise the epoch of one key. To keep this fast, `grow` on another thread when `is_crowded`."""
-        if self._is_filled(1, 15):
-            self._make_room(1, 15)
+        if self._is_filled(1, _FULL):
+            self._make_room(1, _FULL)
         self._update((key,), (epoch,), file, epoch)
 
     def update(self, keys: Sequence[int], epochs: Sequence[int], file: int, lowest: int) -> None:
         """Raise the epoch of each key to that of its entry in *file*. *lowest* is the lowest of *epochs*."""
-        self._make_room(len(keys), 12)
+        self._make_room(len(keys), _CROWDED)
         self._update(keys, epochs, file, lowest)
 
     def _update(self, keys: Sequence[int], epochs: Sequence[int], file: int, lowest: int) -> None:
+        """Put the entries into the table, and into the larger one if it is being made."""
         with self._lock:
             self._floor = min(self._floor, lowest)
             self._count += _put(self._table, keys, epochs, file)
-            if self._meanwhile is not None:
-                self._meanwhile.append((keys, epochs, file))
+            if self._added_while_growing is not None:
+                self._added_while_growing.append((keys, epochs, file))
 
     def items(self) -> Iterator[tuple[int, int, int]]:
         """Yield key, epoch and file number of each connection."""
@@ -91,11 +92,11 @@ class NewestEpochs:
     @property
     def is_crowded(self) -> bool:
         """Whether `grow` should be called."""
-        return self._is_filled(0, 12)
+        return self._is_filled(0, _CROWDED)
 
     def grow(self) -> None:
         """Enlarge the table if it is crowded. Concurrent calls of `add` are hardly delayed."""
-        self._make_room(0, 12)
+        self._make_room(0, _CROWDED)
 
     def _is_filled(self, more: int, sixteenths: int) -> bool:
         return (self._count + more) * 16 > len(self._table[1]) * sixteenths
@@ -107,7 +108,7 @@ class NewestEpochs:
 
     def _grow(self, more: int) -> None:
         with self._lock:
-            self._meanwhile = []
+            self._added_while_growing = []
         floor = self._floor
         more += sum(epoch >= floor for _, epoch, _ in self.items())
         slots = _FIRST_SLOTS
@@ -118,9 +119,9 @@ class NewestEpochs:
             if epoch >= floor:
                 count += _put(table, (key,), (epoch,), file)
         with self._lock:
-            for added in self._meanwhile:
+            for added in self._added_while_growing:
                 count += _put(table, *added)
-            self._table, self._count, self._meanwhile = table, count, None
+            self._table, self._count, self._added_while_growing = table, count, None
 
 
 def _empty(slots: int) -> _Table:

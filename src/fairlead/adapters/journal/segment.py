@@ -90,7 +90,11 @@ class Segments:
             return False
 
     def close(self, timeout_s: float) -> bool:
-        """Close both, and delete what was never written to; False if a spare is still not made after that."""
+        """Close the active segment and the spare, and delete those without entries.
+
+        Returns:
+            False if the spare was not ready within *timeout_s* seconds; then nothing is closed.
+        """
         self._maker.shutdown(wait=False)
         try:
             segments = [] if self._spare.exception(timeout_s) else [self._spare.result()]

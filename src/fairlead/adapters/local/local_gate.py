@@ -185,17 +185,17 @@ class LocalGate:
             self._reservations[key][request.reservation_id, cost] = due_us + REDEEM_US
 
     def _redeem(self, request: AdmitRequest, costs: Sequence[int], now_us: int) -> bool | Reserved:
-        """Redeem the request's reservations; return whether it had any, or when they are due."""
+        """Spend the request's reservations; return False if it has none that are valid, or when they are due."""
         plan = request.plan
-        ends = [
+        expiries_us = [
             self._reservations_of(plan, index).get((request.reservation_id, cost))
             for index, cost in enumerate(costs)
         ]
-        if not request.reservation_id or not ends or None in ends:
+        if not request.reservation_id or not expiries_us or None in expiries_us:
             return False
         paid_from = [self._bucket(plan, index) for index in range(len(costs))]
         blocked = any(now_us < bucket.blocked_until_us for bucket in paid_from)
-        early_us = max(end - REDEEM_US - now_us for end in ends if end is not None)
+        early_us = max(expiry_us - REDEEM_US - now_us for expiry_us in expiries_us if expiry_us is not None)
         for bucket, cost in zip(paid_from, costs, strict=True):
             early_us = max(early_us, buckets.redeemable_in_us(bucket, cost))
         if early_us > 0 and not blocked:
@@ -203,7 +203,7 @@ class LocalGate:
                 self._cancel_wait(request)
             return Reserved(early_us / MICRO)
         self._remove_reservations(request, costs)
-        if blocked:
+        if blocked:  # reservations are void while the provider asks to wait
             self._cancel_reservations(plan, costs)
         return not blocked
 
@@ -226,8 +226,7 @@ class LocalGate:
         assert plan.pool is not None
         pool = self._pool(plan.domain, plan.pool)
         is_quota_full = quota is not None and plan.quota is not None and len(quota) >= plan.quota.capacity
-        blocking_leases = quota if is_quota_full and quota is not None else pool.leases
-        end_s = _first_end_s(blocking_leases, now_us)
+        end_s = _first_end_s(quota if is_quota_full and quota is not None else pool.leases, now_us)
         since_us, wait_us = now_us - int(request.waited_s * MICRO), int(request.wait_s * MICRO)
         take, granted_holders = pool.take(holder, now_us, since_us, wait_us, self._quotas_of(plan.domain))
         for granted_holder in granted_holders:
@@ -235,10 +234,9 @@ class LocalGate:
             self._wake(granted_holder.lease_id)
         if take is Take.GRANTED:
             return self._next_fence(plan)
-        refused_by = RefusedBy.QUOTA if is_quota_full else RefusedBy.SLOT
         if take is Take.QUEUED:
             return Queued(RefusedBy.SLOT, min(end_s, 1.0))
-        return GateRefusal(refused_by, end_s)
+        return GateRefusal(RefusedBy.QUOTA if is_quota_full else RefusedBy.SLOT, end_s)
 
     def _spend(
         self, request: AdmitRequest, costs: Sequence[int], fence: int, *, redeemed: bool, probe: int
@@ -361,12 +359,14 @@ class LocalGate:
             self._buckets[key] = buckets.cancel_reservation(self._buckets[key], cost)
 
     def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
+        """Return a pool as of now: with its newest limit, and without leases that have expired."""
         pool = self._pools.setdefault((domain, limit.key), Pool(limit))
         pool.apply_limit(limit)
         pool.reap(self._now_us(), 0)
         return pool
 
     def _quota(self, domain: Domain, limit: QuotaLimit) -> Leases:
+        """Return the slots that one tenant holds now in all pools of the domain."""
         leases = self._quotas.setdefault((domain, limit.key), Leases())
         leases.reap(self._now_us(), 0)
         return leases

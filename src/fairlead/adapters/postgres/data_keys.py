@@ -31,7 +31,7 @@ class PostgresKeyStore:
         return _key(row) if row else None
 
     async def adopt(self, key: DataKey) -> DataKey:
-        """Insert *key* as its tenant's first, and give whichever is current then."""
+        """Insert *key* unless its tenant has one, and return the tenant's current key."""
 
         async def work() -> DataKey:
             await self._database.for_tenants(key.tenant).fetch(

@@ -189,7 +189,7 @@ class PostgresLaneStore:
         )
 
     async def _uncap(self, tenant_ids: list[str], group_keys: list[str]) -> None:
-        """Unpark the lanes of caps that may have been raised."""
+        """Make lanes ready that were parked for a full cap of these tenants or groups, if it has free places."""
         values = {"tenant_ids": tenant_ids, "group_keys": group_keys, "notify": self._notify}
         await self._database.resolve_doubt(lambda: self._database.fetch(statement("lane_uncap"), **values))
 
@@ -360,6 +360,7 @@ def _facts(row: Row, job: JobView, worker: str | None) -> JobFacts:
 
 
 def _held_by(pause: dict[str, Any]) -> HeldBy:
+    """Return a pause from the JSON of `job_explain`."""
     scope = Scope(ScopeKind(pause["scope"]), pause["key"], pause["tenant_id"])
     until = datetime.fromisoformat(pause["until"]) if pause["until"] else None
     return HeldBy(scope, until, pause["reason"], pause["by"])

@@ -27,7 +27,7 @@ HASH_SLOTS = 16_384
 TRIES = 5
 RETRY_S = 0.05
 """The wait before the second retry while a hash slot moves; it grows by as much with each."""
-_MAX_SEEN = 100_000
+_MAX_USED = 100_000
 
 MakeNode = Callable[[Secret, bytes], Node]
 """Makes the node at a URL, with its marker."""
@@ -53,7 +53,8 @@ class Cluster:
         self._clock = clock
         self._nodes: dict[str, Node] = {}
         self._owners: list[Node | None] = [None] * HASH_SLOTS
-        self._seen_cells: set[bytes] = set()
+        self._used_cells: set[bytes] = set()
+        """The keys of the domains in which a batch of this process has run."""
 
     async def load_slots(self) -> None:
         """Read the owners of all hash slots from the first server that responds.
@@ -141,7 +142,7 @@ class Cluster:
             for cell, response in zip(cells, responses, strict=True):
                 self._record(results, groups[cell], response)
                 if not isinstance(response, Exception):
-                    self._mark_seen(cell)
+                    self._mark_used(cell)
 
         await asyncio.gather(*(run(node, asking, cells) for (node, asking), cells in of_node.items()))
 
@@ -155,13 +156,16 @@ class Cluster:
     def _script_run(self, node: Node, cell: bytes, items: Sequence[Item]) -> ScriptRun:
         marker = cell[: -len(KeyKind.CELL)] + KeyKind.MARKER.encode()
         # A missing marker of a domain that this process has used means that its data was lost.
-        return ScriptRun(marker, 0 if cell in self._seen_cells else node.birth_us, items)
+        return ScriptRun(marker, 0 if cell in self._used_cells else node.birth_us, items)
 
-    def _mark_seen(self, cell: bytes) -> None:
-        """Remember the domain once its response arrived: requests may overtake each other on the way."""
-        if len(self._seen_cells) >= _MAX_SEEN:
-            self._seen_cells.clear()
-        self._seen_cells.add(cell)
+    def _mark_used(self, cell: bytes) -> None:
+        """Record that a batch has run in the domain: from now on its missing marker means that data was lost.
+
+        That is known only once a response has arrived, because requests may overtake each other on the way.
+        """
+        if len(self._used_cells) >= _MAX_USED:
+            self._used_cells.clear()
+        self._used_cells.add(cell)
 
     # ---- hash slots ----------------------------------------------------------------------------
 

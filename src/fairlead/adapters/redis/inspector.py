@@ -181,6 +181,7 @@ def _breaker(state: Sequence[float], now_us: int) -> BreakerView:
 
 
 async def _holders(client: Any, base: str, now_us: int) -> tuple[HolderView, ...]:
+    """Return the holders of a pool's slots, with the seconds until their leases expire."""
     leases = await _sorted(client, base + Part.LEASES)
     return tuple(
         HolderView(*parse_holder(text_of(member)), (until_us - now_us) / MICRO) for member, until_us in leases
@@ -210,6 +211,7 @@ def _promotion(event: Mapping[str, str], now_us: int) -> PromotionView:
 
 
 def _number(event: Mapping[str, str], name: str) -> float:
+    """Return a number in an entry of a stream; 0 if it is missing or malformed."""
     try:
         return float(event.get(name, 0))
     except ValueError:

@@ -22,14 +22,14 @@ RETRY_S = 0.5
 """The wait between two attempts to connect. Meanwhile waiting calls poll."""
 PING_AFTER_S = 5.0
 """A connection that is silent for this long gets a PING: a firewall may have dropped it."""
-_LONGEST_ID = 16
+_MAX_ID_LENGTH = 16
 
 
-def wake(of: Wake, message: bytes) -> None:
-    """Wake the holder of the lease that *message* names; ignore foreign messages."""
+def wake(wake_lease: Wake, message: bytes) -> None:
+    """Wake the call whose lease id *message* is, in hexadecimal; ignore foreign messages."""
     with suppress(ValueError):
-        if len(message) <= _LONGEST_ID:
-            of(int(message, 16))
+        if len(message) <= _MAX_ID_LENGTH:
+            wake_lease(int(message, 16))
 
 
 class GrantListener:

@@ -209,12 +209,12 @@ class RedisGate:
             unused = dict.fromkeys(range(len(answer.spent)), 0.0)
             undo: Coroutine[Any, Any, object] = self.release(Release(answer, actual=unused))
         else:
-            undo = self._cancelled(request)
+            undo = self._cancel_with_retry(request)
         task: asyncio.Task[Any] = asyncio.create_task(undo)
         self._undoing.add(task)
         task.add_done_callback(self._undone)
 
-    async def _cancelled(self, request: AdmitRequest) -> None:
+    async def _cancel_with_retry(self, request: AdmitRequest) -> None:
         """Cancel, and retry once if the request was lost, because a reservation would stay until it expires."""
         try:
             await self.cancel(request)

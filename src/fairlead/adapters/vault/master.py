@@ -48,9 +48,8 @@ class Kms(Protocol):
     """A key management service that wraps data keys; its own key never leaves it.
 
     *context* names the data key, and the same context is passed to unwrap. Raise MasterKeyMismatchError if
-    the service says
-    that it cannot open *wrapped*. Any other error, and a call of over five seconds, is reported as
-    DependencyUnavailableError.
+    the service says that it cannot open *wrapped*. Any other error, and a call of over five seconds, is
+    reported as DependencyUnavailableError.
     """
 
     @property
@@ -63,7 +62,7 @@ class Kms(Protocol):
         ...
 
     async def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        """Give back what was wrapped under the same *context*."""
+        """Decrypt what was wrapped under the same *context*."""
         ...
 
 
@@ -227,6 +226,7 @@ def _parse_key(item: str, where: str) -> MasterKey:
 
 
 def _decoded(written: str) -> bytes | None:
+    """Return the key that *written* is in hex or base64, also URL-safe; None if it is neither."""
     if _HEX.fullmatch(written):
         return bytes.fromhex(written)
     padded = written.rstrip("=")

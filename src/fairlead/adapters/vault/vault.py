@@ -120,8 +120,12 @@ class TenantVault:
         return current
 
     async def refresh_keys(self) -> None:
-        """Look up every current data key again. Refreshes under way seal under the new one as well."""
-        self._current.clear()  # keys that are still referenced after this are in use by refreshes
+        """Forget the current data keys, after a rotation by another process.
+
+        Keys that refreshes under way use are looked up again at once, so that these refreshes seal under the
+        new ones.
+        """
+        self._current.clear()  # what `_in_use` still has after this is referenced by refreshes
         for tenant, current in list(self._in_use.items()):
             current.looked_s = -math.inf
             with suppress(FairleadError):  # the next preflight raises the error
@@ -213,6 +217,7 @@ class TenantVault:
         return await self._unwrap(key)
 
     async def _unwrap(self, key: DataKey) -> _Opened:
+        """Return *key* in clear, from memory or from its master key."""
         opened = self._opened.get(key.key_id)
         if opened is None:
             opened = _Opened(key.key_id, key.tenant, AESGCM(await self._plain(key)))

@@ -47,10 +47,11 @@ class BatchResult(Generic[T]):
     @property
     def complete(self) -> bool:
         """True if all items succeeded."""
-        return not (self.failed or self.unmatched_failures or self._cannot_be_read)
+        return not (self.failed or self.unmatched_failures or self._has_unnamed_failures)
 
     @property
-    def _cannot_be_read(self) -> bool:
+    def _has_unnamed_failures(self) -> bool:
+        """Whether the last response says that items failed, but not which."""
         if not self.responses:
             return False  # there was nothing to send
         last = self.responses[-1]

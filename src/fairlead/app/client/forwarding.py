@@ -59,7 +59,11 @@ def forwarded_call(
     priority_class: int | None,
     started_mono: float | None = None,
 ) -> Call:
-    """Return *request* as a call. The pipeline checks its destination."""
+    """Return *request*, which another HTTP library has built, as a call of *connection*.
+
+    The headers that the transport or the pipeline sets are left out, its credential among them. The pipeline
+    checks the destination.
+    """
     omitted = {*TRANSPORT_HEADERS, "authorization", profile.credential_header.name.lower()}
     spelling = {name.lower(): name for name in profile.credential_header.fixed}
     headers: dict[str, str] = {}
@@ -174,6 +178,7 @@ class ForwardedResponse:
             self._chunk_ready.set()
 
     async def _forward(self, pipeline: Pipeline, call: Call) -> None:
+        """Make the call, and offer its response to the other library, also that of a failure."""
         try:
             async with pipeline.stream(call, read_whole=_is_read_whole) as stream:
                 await self._offer(stream)
@@ -184,6 +189,7 @@ class ForwardedResponse:
             await self._offer(BufferedStream(failed.response))
 
     async def _offer(self, stream: HttpStream) -> None:
+        """Hand over the head, and then each chunk once the last one was taken."""
         self.headers = [
             (name, value)
             for name, values in stream.headers.items()

@@ -45,7 +45,7 @@ class Leases:
         return holder in self.until_us
 
     def reap(self, now_us: int, not_before_us: int) -> list[Holder]:
-        """Remove and return ended leases; nothing before *not_before_us*."""
+        """Remove and return leases that have expired; do nothing before *not_before_us*."""
         if now_us < not_before_us:
             return []
         ended = [holder for holder, until_us in self.until_us.items() if until_us <= now_us]
@@ -55,7 +55,7 @@ class Leases:
 
 
 class Take(IntEnum):
-    """What an asker got."""
+    """The outcome of a request for a slot."""
 
     GRANTED = 0
     FULL = 1
@@ -83,12 +83,15 @@ class Pool:
         self.limit = limit
 
     def apply_limit(self, limit: PoolLimit) -> None:
-        """Take *limit* over if it is newer. Holders beyond a smaller capacity keep their slots."""
+        """Apply *limit* if it is newer. Holders beyond a smaller capacity keep their slots."""
         if is_newer(limit.version, self.limit.version):
             self.limit = limit
 
     def reap(self, now_us: int, not_before_us: int) -> list[Holder]:
-        """Take out ended leases and dead waiters; gives the former. Nothing before *not_before_us*."""
+        """Remove and return leases that have expired, and remove expired waiters.
+
+        It does nothing before *not_before_us*.
+        """
         if now_us >= not_before_us:
             for holder in [h for h, waiter in self.waiting.items() if waiter.alive_until_us <= now_us]:
                 del self.waiting[holder]
