@@ -156,7 +156,9 @@ async def cap(stage: Stage) -> None:
 
 async def isolate(stage: Stage) -> None:
     stage.done.append(
-        overrides._put(THROUGH, OverrideKind.ISOLATED, OverrideScope(), "why", ConfirmOptions(yes=True))
+        overrides._put_override(
+            THROUGH, OverrideKind.ISOLATED, OverrideScope(), "why", ConfirmOptions(yes=True)
+        )
     )
 
 

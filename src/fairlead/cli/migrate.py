@@ -75,6 +75,7 @@ def migrate(
 
 
 async def _plan(call: Invocation) -> tuple[list[Migration], None]:
+    """Return the pending migrations, and no warning: only `_apply` has one."""
     from fairlead.assembly.stores import migrator
 
     async with migrator(call.config().settings) as opened:

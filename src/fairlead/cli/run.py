@@ -161,11 +161,11 @@ class _Process:
                 if logs.close():  # else its last line may still be in progress
                     self._logs = None
         self._force_exit_soon()
-        return self._exit
+        return self._exit_code
 
     def _force_exit_soon(self) -> None:
         """End the process soon, even if a handler or thread does not end: all results are stored. Spec: E05."""
-        self._exit_timer = threading.Timer(LEAVE_S, os._exit, (int(self._exit),))
+        self._exit_timer = threading.Timer(LEAVE_S, os._exit, (int(self._exit_code),))
         self._exit_timer.daemon = True
         self._exit_timer.start()
 
@@ -175,7 +175,8 @@ class _Process:
             self._exit_timer.cancel()
 
     @property
-    def _exit(self) -> Exit:
+    def _exit_code(self) -> Exit:
+        """The exit code: OK after a drain, or that of a second signal, which ends the process at once."""
         if len(self._signals) < 2:
             return Exit.OK
         return Exit.TERMINATED if self._signals[1] == signal.SIGTERM else Exit.INTERRUPTED
@@ -190,7 +191,7 @@ class _Process:
                 self._say("draining; a second signal stops at once")
         else:
             loop = asyncio.get_running_loop()
-            loop.call_later(AT_ONCE_S, os._exit, int(self._exit))
+            loop.call_later(AT_ONCE_S, os._exit, int(self._exit_code))
             for signal_number in SIGNALS:  # the system's default ends the process on a third one
                 loop.remove_signal_handler(signal_number)
 
@@ -234,7 +235,10 @@ class _Process:
 
 
 def _write_if_read(words: str) -> None:
-    """Write *words* to stderr line by line while it does not block; drop the rest."""
+    """Write *words* to stderr line by line while it does not block; drop the rest.
+
+    It replaces the log writer before logs are open and after they are closed.
+    """
     for line in words.removesuffix("\n").split("\n"):
         data = line.encode()[: select.PIPE_BUF - 1] + b"\n"  # small enough for an atomic write
         try:
@@ -259,7 +263,7 @@ def _notify_supervisor(state: str) -> None:
 
 
 def _task_stacks() -> str:
-    """Return the stack of every task, outermost call first: files and lines, no values."""
+    """Return the stack of every task for SIGUSR1, outermost call first: files and lines, no values."""
     lines = []
     for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
         lines.append(f"task {task.get_name()}:")

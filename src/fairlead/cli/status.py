@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fairlead.cli.gate.breakers import ALL_COLUMNS, open_breakers, problem_of
+from fairlead.cli.gate.breakers import ALL_COLUMNS as BREAKERS
+from fairlead.cli.gate.breakers import open_breakers, problem_of
 from fairlead.cli.jobs.pauses import COLUMNS as PAUSES
 from fairlead.cli.jobs.pauses import pause_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, single
 from fairlead.cli.kit.output import Output, Record, fields_of, record_of
 from fairlead.cli.processes import processes, with_trouble
-from fairlead.cli.tenants.fairness import WAITING, turn_record
+from fairlead.cli.tenants.fairness import WAITING as TENANTS
+from fairlead.cli.tenants.fairness import turn_record
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.states import CredentialState, JobState
@@ -155,6 +157,7 @@ def _schedule_problems(overview: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _show(out: Output, overview: Mapping[str, Any]) -> None:
+    """Print *overview* for people, with a table for each list that is not empty."""
     for title in ("connections", "jobs", "dead_letters"):
         out.heading(title)
         out.record(overview[title])
@@ -162,7 +165,7 @@ def _show(out: Output, overview: Mapping[str, Any]) -> None:
     _list(out, "processes", with_trouble(overview["processes"]), columns)
     endpoints = ("provider", "client_id", "state", "failures", "open_for_s", "reason")
     _list(out, "endpoints", overview["endpoints"], endpoints)
-    _list(out, "breakers", overview["breakers"][:MOST_SHOWN], ALL_COLUMNS)
+    _list(out, "breakers", overview["breakers"][:MOST_SHOWN], BREAKERS)
     _list(
         out,
         "schedules",
@@ -171,7 +174,7 @@ def _show(out: Output, overview: Mapping[str, Any]) -> None:
     )
     _list(out, "unhandled", overview["unhandled"], ("queue", "kind", "jobs"))
     _list(out, "pauses", overview["pauses"], PAUSES)
-    _list(out, "tenants", overview["tenants"], WAITING)
+    _list(out, "tenants", overview["tenants"], TENANTS)
     if overview["breakers_unseen"] == WITHOUT_REDIS:
         out.say(f"breakers are not shown: {WITHOUT_REDIS} (hint: set REDIS_URL to share them)")
     if overview["row_security"] == "off":

@@ -85,7 +85,7 @@ class Recovery:
         return time.monotonic() - self.killed_mono
 
     def _record(self, credentials: Sequence[Credential]) -> None:
-        """Record the refreshes of the killed process."""
+        """Record the refreshes that the killed process had in flight: not sent yet, or possibly sent."""
         self.has_sample = True
         for credential in filter(self._owns, credentials):
             key, rotation = credential.connection.key, credential.rotation

@@ -56,7 +56,7 @@ class ConnectionWatch:
 
     @property
     def refreshes_per_s(self) -> float:
-        """Refreshes a second over the last seconds."""
+        """Refreshes a second over the last seconds; 0 as long as the first sample is EMPTY."""
         first, last = self.samples[0], self.samples[-1]
         length_s = last.at_mono - first.at_mono
         return (last.generations - first.generations) / length_s if first.at_mono and length_s > 0 else 0.0

@@ -85,6 +85,7 @@ async def _stored_data(settings: Settings, reach: DatabaseSettings) -> AsyncIter
 
 
 async def _result_of(name: str, check: Awaitable[Check]) -> Check:
+    """Await *check*, and turn an error into a failed check, so that the others run all the same."""
     try:
         return await check
     except FairleadError as error:

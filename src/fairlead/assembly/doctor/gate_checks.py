@@ -166,7 +166,7 @@ def memory_check(probe: RedisProbe) -> Check:
 
 
 def latency_check(name: str, times_s: Sequence[float]) -> Check:
-    """Check the p99 of *times_s*."""
+    """Check the 99th percentile of *times_s*: how long pings, or calls through the gate's script, took."""
     ordered = sorted(times_s)
     p50_s, p99_s = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
     detail = f"p50 {p50_s * 1000:.2f} ms, p99 {p99_s * 1000:.2f} ms of {len(ordered)}"
@@ -177,7 +177,7 @@ def latency_check(name: str, times_s: Sequence[float]) -> Check:
 
 
 def scripts_check(probe: RedisProbe) -> Check:
-    """Report which scripts the server has loaded."""
+    """Report which scripts the server has loaded. A missing one is no fault: its first use loads it."""
     missing = [name for name, is_loaded in probe.scripts.items() if not is_loaded]
     detail = f"{len(probe.scripts) - len(missing)} of {len(probe.scripts)} loaded"
     return Check("scripts", "ok", f"{detail}; {', '.join(missing)} at the first use" if missing else detail)

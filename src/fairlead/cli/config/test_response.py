@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GENERIC = "generic_oauth2"
 """The profile with only the rules that ship for every provider."""
 _SHOWN_DELAYS = 10
-_LATEST = 0.999999
+_LARGEST_DRAW = 0.999999
 
 
 def try_response(
@@ -78,7 +78,10 @@ def try_response(
 
 
 def verdict_record(verdict: Verdict, response: RawResponse, factor: float) -> dict[str, Any]:
-    """Return a verdict as a JSON record. *factor* scales the provider's delays."""
+    """Return a verdict as a JSON record, with the fields that `Verdict` describes.
+
+    *factor* scales the provider's delays.
+    """
     return {
         "status": response.status,
         "result": verdict.result.value,
@@ -108,14 +111,14 @@ def verdict_record(verdict: Verdict, response: RawResponse, factor: float) -> di
 
 
 def _delays(verdict: Verdict, factor: float) -> list[dict[str, float]]:
-    """Return the shortest and longest possible wait before each retry."""
+    """Return the shortest and longest possible wait before each retry, or before the job runs again."""
     strategy, hint_s, daily = verdict.strategy, verdict.hint_s, verdict.daily
     later = 1 if verdict.next == "later" else 0
     delays = []
     for attempt in range(min(_SHOWN_DELAYS, max(verdict.max_attempts, later))):
         bounds = [
             strategy.delay_s(attempt, draw=draw, hint_s=hint_s, daily=daily, factor=factor)
-            for draw in (0.0, _LATEST)
+            for draw in (0.0, _LARGEST_DRAW)
         ]
         delays.append({"least_s": round(bounds[0], 3), "most_s": round(bounds[1], 3)})
     return delays
@@ -134,11 +137,13 @@ def _read_response(file: Path) -> RawResponse:
 
 
 def _of_provider(call: Invocation, name: str | None) -> tuple[Rules, float]:
+    """Return the rules and the backoff factor of a profile; without a name, those of every provider."""
     profile = ProfileRegistry(call.config().settings).profile(*provider_and_variant(name or GENERIC))
     return rules_of(profile), profile.backoff_factor
 
 
 def _of_connection(call: Invocation, named: str, account: str) -> tuple[Rules, float]:
+    """Return the rules and the backoff factor of the connection *named* TENANT/PROVIDER."""
     tenant, slash, provider = named.rpartition("/")
     if not slash:
         raise InvalidInputError("--connection is not TENANT/PROVIDER", hint="write --connection acme/stripe")

@@ -146,7 +146,7 @@ async def _consented(
     else:
         url, consent = begin(redirect_uri)
         _ask(call, url, "then paste the address that the browser ended on")
-        answer = callback_fields(_pasted())
+        answer = callback_fields(_read_pasted_url())
     view = await runtime.tokens.consents.finish(consent, answer, actor=call.actor)
     runtime.reader.forget(key)
     return record_of(view)
@@ -162,7 +162,8 @@ def _ask(call: Invocation, url: str, then: str) -> None:
     call.out.say(then)
 
 
-def _pasted() -> str:
+def _read_pasted_url() -> str:
+    """Read the address that the browser ended on."""
     if sys.stdin.isatty():
         return str(typer.prompt("address", hide_input=True, err=True))  # it holds the code
     return sys.stdin.readline().strip()

@@ -110,7 +110,7 @@ class Callback:
             writer.close()
 
     def _check(self, request_line: str) -> int:
-        """Return the status of a request, and accept the expected one."""
+        """Return the HTTP status of the response, and pass the fields of the expected request to `wait`."""
         method, _, rest = request_line.partition(" ")
         address = rest.partition(" ")[0]
         try:

@@ -17,7 +17,8 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fairlead.cli.kit.secret_input import NAMES, check_known, secrets_of
+from fairlead.cli.kit.secret_input import NAMES as SECRET_NAMES
+from fairlead.cli.kit.secret_input import check_known, secrets_of
 from fairlead.engine.ports import CredentialState
 from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import InvalidInputError
@@ -62,7 +63,7 @@ class OwnRow(BaseModel):
     expires_in_s: _Seconds | None = None
 
 
-FIELDS = (*OwnRow.model_fields, *NAMES)
+FIELDS = (*OwnRow.model_fields, *SECRET_NAMES)
 
 
 class UnfitRow(dict[str, Any]):
@@ -120,6 +121,7 @@ def _json_rows(text: str) -> list[Row]:
 
 
 def _unfit(members: Mapping[str, Any], problem: str, hint: str) -> UnfitRow:
+    """Return a row that carries its error, so that the other rows are imported."""
     row = UnfitRow(members)
     row.problem = InvalidInputError(problem, hint=hint)
     return row
@@ -166,6 +168,7 @@ def _csv_rows(text: str) -> Iterator[Row]:
 
 
 def _nested(cells: Mapping[str, str]) -> Row:
+    """Return *cells* as a row in which the column ``endpoint.shop`` is ``shop`` of the table ``endpoint``."""
     row: dict[str, Any] = {}
     for name, value in cells.items():
         table, dot, part = name.partition(".")
@@ -214,7 +217,7 @@ def own_entry(row: Row, now: datetime) -> ConnectionEntry:
     if read.expires_in_s is None:
         fields["expires_in_s"] = _left_s(read.expires_at, now)
     secrets: dict[str, Any] = secrets_of(
-        {name: row[name] for name in NAMES if row.get(name) not in (None, "")}
+        {name: row[name] for name in SECRET_NAMES if row.get(name) not in (None, "")}
     )
     return ConnectionEntry(read.tenant, read.provider, read.account, Grant(**fields, **secrets))
 

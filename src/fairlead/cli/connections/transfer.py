@@ -245,6 +245,7 @@ def new_file(path: Path) -> int:
 
 
 def _exported(credential: Credential) -> dict[str, Any]:
+    """Return a connection in the format that import reads, without its secrets."""
     connection = credential.connection
     return {
         **connection.key._asdict(),

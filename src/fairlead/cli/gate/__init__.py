@@ -57,8 +57,9 @@ def status(
 ) -> Exit | None:
     """Show the limits of one connection: breakers by host, buckets, slots, and waiting calls.
 
-    Also shows the latest 50 promotions, and the latest 20 failures of each breaker. A breaker without a
-    failure in the last day is closed, and is not shown.
+    Also shows the latest 50 promotions (calls that got a slot before others because they had waited too
+    long), and the latest 20 failures of each breaker. A breaker without a failure in the last day is closed,
+    and is not shown.
     """
     key = connection_key(tenant, provider, account)
     record = call.with_runtime(lambda runtime: _status(runtime, key, api, events))

@@ -89,14 +89,14 @@ def isolate(
 
     Jobs with refused calls wait, and use up no attempt. Calls in flight continue.
     """
-    return _put(call, OverrideKind.ISOLATED, target.scope(), reason, options)
+    return _put_override(call, OverrideKind.ISOLATED, target.scope(), reason, options)
 
 
 def disable(
     call: Invocation, *, target: OverrideTarget, reason: Reason, options: ConfirmOptions
 ) -> Exit | None:
     """Admit calls without any limit, until `fairlead gate enable`. They are still counted."""
-    return _put(call, OverrideKind.DISABLED, target.scope(), reason, options)
+    return _put_override(call, OverrideKind.DISABLED, target.scope(), reason, options)
 
 
 def degrade(
@@ -107,7 +107,7 @@ def degrade(
     Connections follow their degraded_mode, as if Redis were unavailable.
     """
     _check_all(everything)
-    return _put(call, OverrideKind.DEGRADED, EVERYTHING, reason, options)
+    return _put_override(call, OverrideKind.DEGRADED, EVERYTHING, reason, options)
 
 
 def enable(
@@ -125,7 +125,7 @@ def enable(
     """Apply limits again: end `fairlead gate disable`. Name the same connections."""
     scope, step_s = target.scope(), parse_duration(step, "--step")
     if not gradual:
-        return _end(call, OverrideKind.DISABLED, scope, "enabled", options)
+        return _end_override(call, OverrideKind.DISABLED, scope, "enabled", options)
 
     async def find(runtime: Runtime) -> Plan:
         override = await find_override(runtime, OverrideKind.DISABLED, scope)
@@ -145,7 +145,7 @@ def enable(
 def restore(call: Invocation, *, everything: All = False, options: ChangeOptions) -> Exit | None:
     """Count limits in Redis again: end `gate degrade`. What was spent and held meanwhile is reported first."""
     _check_all(everything)
-    return _end(call, OverrideKind.DEGRADED, EVERYTHING, "restored", options)
+    return _end_override(call, OverrideKind.DEGRADED, EVERYTHING, "restored", options)
 
 
 def list_overrides(call: Invocation) -> Exit | None:
@@ -169,7 +169,7 @@ def override_record(override: Override) -> Record:
     }
 
 
-def _put(
+def _put_override(
     call: Invocation, kind: OverrideKind, scope: OverrideScope, reason: str, options: ConfirmOptions
 ) -> Exit:
     check_reason(reason)
@@ -189,7 +189,7 @@ def _put(
     return change_one(call, find, options)
 
 
-def _end(
+def _end_override(
     call: Invocation, kind: OverrideKind, scope: OverrideScope, result: str, options: ChangeOptions
 ) -> Exit:
     fields = {**scope_record(scope), "act": result}

@@ -136,7 +136,10 @@ def resume(call: Invocation, *, target: PauseTarget, options: ChangeOptions) -> 
 
 
 def pauses(call: Invocation, limit: Limit = 100) -> Exit | None:
-    """List the pauses in force, newest first, with the lanes of due work that each stops, and its end."""
+    """List the pauses in force, newest first, with the lanes of due work that each stops, and its end.
+
+    A lane holds the jobs of one queue, kind, provider, priority, tenant and group.
+    """
     views = call.with_runtime(lambda runtime: runtime.lanes.pauses(limit))
     call.out.rows(map(pause_record, views), COLUMNS, none="nothing is paused")
     return None

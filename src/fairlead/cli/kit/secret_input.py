@@ -48,7 +48,7 @@ def read_secrets(options: Sequence[str] | None, required: str | None) -> dict[st
             "standard input holds one secret", hint="pass a JSON object, without --secret"
         )
     if sources:
-        return {name: _from(name, source) for name, source in sources.items()}
+        return {name: _read_source(name, source) for name, source in sources.items()}
     if required is None:
         return {}
     if sys.stdin.isatty():
@@ -56,10 +56,10 @@ def read_secrets(options: Sequence[str] | None, required: str | None) -> dict[st
     return _from_stdin(required)
 
 
-def _from(name: str, source: str) -> Secret:
+def _read_source(name: str, source: str) -> Secret:
     kind, _, location = source.partition(":")
     if source == "-":
-        return _checked(name, _stdin())
+        return _checked(name, _read_stdin())
     if source == "prompt":
         return _prompt(name)
     if kind == "env" and location:
@@ -69,14 +69,14 @@ def _from(name: str, source: str) -> Secret:
             )
         return _checked(name, os.environ[location])
     if kind == "file" and location:
-        return _checked(name, _file(Path(location)))
+        return _checked(name, _read_file(Path(location)))
     raise InvalidInputError(
         f"--secret {name}=... names no source",
         hint="give env:VARIABLE, file:PATH, - or prompt, not the secret itself",
     )
 
 
-def _file(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         return read_checked(path, most_bytes=MAX_BYTES, is_secret=True, error=InvalidInputError).data.decode()
     except PermissionError:
@@ -91,12 +91,12 @@ def _prompt(name: str) -> Secret:
     return _checked(name, typer.prompt(name.replace("_", " "), hide_input=True, err=True))
 
 
-def _stdin() -> str:
+def _read_stdin() -> str:
     return sys.stdin.read(MAX_BYTES)
 
 
 def _from_stdin(required: str) -> dict[str, Secret]:
-    text = _stdin()
+    text = _read_stdin()
     if not text.lstrip().startswith("{"):
         return {required: _checked(required, text)}
     try:

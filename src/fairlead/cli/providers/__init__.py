@@ -44,7 +44,7 @@ def list_profiles(call: Invocation) -> Exit | None:
 
 @command(app, "show")
 def show(call: Invocation, name: ProviderName) -> Exit | None:
-    """Show the effective profile, your app, and whether its token endpoint is closed off."""
+    """Show the effective profile, your app, and whether a pause or a breaker stops its token requests."""
     profile = _profile(call, name)
     record = _facts(call, profile)
     record["endpoints_state"] = _endpoints(call, profile.name)
@@ -105,9 +105,9 @@ def resume(
             str(row["client_id"])
             for row in await runtime.endpoints.search()
             if row["provider"] == provider
-            # back-offs of single connections are closed endpoints of the app
+            # The row of an app also ends the back-offs of its connections, so it is resumed in any state.
             and (row["state"] != "closed" or " " not in str(row["client_id"]))
-            # after a blank follow the hosts of the app
+            # a row for one host of an app is named "CLIENT_ID HOST"
             and (client_id is None or str(row["client_id"]).partition(" ")[0] == client_id)
         ]
         if not names:
@@ -138,6 +138,7 @@ def _profile(call: Invocation, name: str) -> Profile:
 
 
 def _row(profile: Profile) -> Record:
+    """Return a row of the list. *replay* is what the provider does with a refresh token that was used before."""
     return {
         "provider": profile.label,
         "title": profile.title,
@@ -152,7 +153,8 @@ def _row(profile: Profile) -> Record:
 
 
 def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
-    app_of = call.config().settings.providers.get(profile.name)
+    """Return a profile as a JSON record, with its limits in words, and which secrets its app has."""
+    app_table = call.config().settings.providers.get(profile.name)
     tables = profile.model_dump(mode="json", exclude_none=True, exclude={"variants", "name", "title"})
     return {
         "name": profile.label,
@@ -160,13 +162,15 @@ def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
         **masked(tables),
         "variants": sorted(profile.variants),
         "admitted": {
-            name: _admitted(limit.bucket(name, name)) for name, limit in profile.limits.calls.items()
+            name: _admitted(limit.bucket(key=name, name=name)) for name, limit in profile.limits.calls.items()
         },
         "windows_of_default_life": _windows(profile),
         "app": {
-            "client_id": (app_of.client_id if app_of else "") or None,
-            "client_secret_set": bool(app_of and (app_of.client_secret or app_of.client_secret_file)),
-            "private_key_set": bool(app_of and app_of.private_key_file),
+            "client_id": (app_table.client_id if app_table else "") or None,
+            "client_secret_set": bool(
+                app_table and (app_table.client_secret or app_table.client_secret_file)
+            ),
+            "private_key_set": bool(app_table and app_table.private_key_file),
         },
     }
 
@@ -177,9 +181,10 @@ def _admitted(bucket: BucketLimit) -> str:
 
 
 def _windows(profile: Profile) -> Record | None:
+    """Return when a token of the default lifetime is refreshed, in seconds before its expiry."""
     if profile.ttl_default_s is None:
         return None
-    times = windows(profile, profile.ttl_default_s, 0.0)
+    times = windows(profile, profile.ttl_default_s, jitter=0.0)
     return {
         **fields_of(times, "expires_in_s lead_s buffer_s"),
         "critical_s": times.expires_in_s - times.critical_in_s,

@@ -84,20 +84,21 @@ def _of_settings(
 ) -> tuple[Profile, Mapping[str, str], str]:
     settings = call.config().settings
     profile = ProfileRegistry(settings).profile(provider, variant)
-    app_of = settings.providers.get(provider)
-    shown_id = client_id or (app_of.client_id if app_of else "") or "CLIENT_ID"
+    app_table = settings.providers.get(provider)
+    shown_id = client_id or (app_table.client_id if app_table else "") or "CLIENT_ID"
     return profile, profile.endpoint_values(endpoint), shown_id
 
 
 async def _of_connection(runtime: Runtime, key: ConnectionKey) -> dict[str, Any]:
+    """Return the request that a refresh of this connection would send."""
     await runtime.tokens.connections.get(key)  # NotFoundError, with its hint
     credential = await runtime.credentials.read(key)
     assert credential is not None  # `get` found it
     connection = credential.connection
     profile = runtime.profiles.profile(key.provider, connection.variant)
-    app_of = runtime.apps.app(key.provider, connection.client_id)
+    app = runtime.apps.app(key.provider, connection.client_id)
     scopes = tuple(connection.settings.get("scopes", ()))
-    return _request_record(profile, connection.endpoint, app_of.client_id or connection.client_id, scopes)
+    return _request_record(profile, connection.endpoint, app.client_id or connection.client_id, scopes)
 
 
 async def _send(runtime: Runtime, key: ConnectionKey, actor: str) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def _cell(bar: float | None, top: float, row: int, height: int) -> str:
 
 
 def _number(value: float) -> str:
+    """Return *value* as a short label for the scale, from 10,000 on in k or M."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if value >= 10 * size:
             return f"{value / size:.0f}{unit}"

@@ -88,6 +88,7 @@ class LoadProcess:
             ids=CountedIds(self._rank << 40),
             emit=self._report_event,
             share=lambda: Share(self._load.processes, self._rank),
+            # no slot was ever granted under this prefix, so an empty server has lost no lease
             settings=GateSettings(prefix=order["prefix"], new=True),
         )
 
@@ -143,7 +144,7 @@ class LoadProcess:
             async with core.admitter.enter(entry) as admission:
                 self._waiting -= waiting
                 waiting = 0
-                self._entered(admission, time.monotonic() - started_mono)
+                self._count_admission(admission, time.monotonic() - started_mono)
                 await self._upstream(tenant)
                 admission.record_health(DestinationHealth.HEALTHY)
         except LimitExceededError as refused:
@@ -156,7 +157,8 @@ class LoadProcess:
         finally:
             self._waiting -= waiting
 
-    def _entered(self, admission: Admission, took_s: float) -> None:
+    def _count_admission(self, admission: Admission, took_s: float) -> None:
+        """Count an admitted call; *took_s* is the time of its admission with its wait."""
         tally = self._tally
         tally.counts["admitted"] += 1
         tally.counts["local"] += admission.admitted.local

@@ -78,7 +78,7 @@ class LoadRun:
 
     @asynccontextmanager
     async def _processes(self, folder: Path) -> AsyncIterator[list[ChildProcess]]:
-        """Run the processes for the length of the block."""
+        """Start the processes that make the calls, and end them after the block."""
         self._log = folder / "log"
         processes = [
             ChildProcess(

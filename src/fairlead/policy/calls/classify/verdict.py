@@ -1,4 +1,4 @@
-"""What an answer came to: a value that the pipeline of a call acts on."""
+"""The classification of a response, on which the pipeline of a call acts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Result(StrEnum):
 
 
 class Step(StrEnum):
-    """Where in an answer the decision was found, in the order in which they are asked (C3)."""
+    """The steps of the classification, in the order in which they are tried. Spec: C3."""
 
     PROTOCOL_BODY = "protocol body"
     PROVIDER_CODE = "provider code"
@@ -48,7 +48,7 @@ class LimitScope(StrEnum):
 class FailedItem:
     """One item of a batch that was not done. *index* is its place in the request, from 0.
 
-    *ref*: how the answer names it where it gives no place, such as an id. *code*: the vendor's word, or the
+    *ref*: how the response names it if it gives no place, such as an id. *code*: the vendor's word, or the
     status as text.
     """
 
