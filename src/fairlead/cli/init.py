@@ -56,17 +56,18 @@ def init(
     Existing files are kept, and reported; a master key is never overwritten.
     """
     file = call.options.config_file or USUAL_FILE
-    rows = [{"what": "settings", "path": file, "done": _settings(file, force=force, dry_run=dry_run)}]
+    rows = [{"what": "settings", "path": file, "done": _write_settings(file, force=force, dry_run=dry_run)}]
     home = _home(call, file)
     key = home / "master.key"
-    rows.append({"what": "master key", "path": key, "done": _key(call, key, dry_run=dry_run)})
+    rows.append({"what": "master key", "path": key, "done": _write_key(call, key, dry_run=dry_run)})
     call.out.rows(rows, ("what", "path", "done"))
     call.out.say("next: put your apps into the settings file, then `fairlead doctor`")
     call.out.say(f"keep a copy of {key} in a safe place: without it the stored credentials cannot be opened")
     return None
 
 
-def _settings(file: Path, *, force: bool, dry_run: bool) -> str:
+def _write_settings(file: Path, *, force: bool, dry_run: bool) -> str:
+    """Write the settings file, and return what was done."""
     exists = file.exists()
     if exists and not force:
         return "kept"
@@ -87,7 +88,8 @@ def _home(call: Invocation, file: Path) -> Path:
     return load(os.environ, file if file.exists() else None, call.flags).settings.home
 
 
-def _key(call: Invocation, key: Path, *, dry_run: bool) -> str:
+def _write_key(call: Invocation, key: Path, *, dry_run: bool) -> str:
+    """Create the file *key* with a new master key if it does not exist, and return what was done."""
     from fairlead.assembly.stores import new_master_key
 
     if os.path.lexists(key):
@@ -133,7 +135,7 @@ def settings_text() -> str:
     top = [line for name in Settings.model_fields for line in _setting(Settings, name, tables=False)]
     parts = ["\n".join([HEAD, *top])]
     for name, entry in Settings.model_fields.items():
-        table = _table(entry.annotation)
+        table = _table_model(entry.annotation)
         if table is not None:
             lines = [line for field in table.model_fields for line in _setting(table, field, tables=True)]
             parts.append("\n".join([*_comment(_first(table)), f"[{name}]", *lines]))
@@ -142,7 +144,7 @@ def settings_text() -> str:
 
 def _setting(model: type[BaseModel], name: str, *, tables: bool) -> Iterator[str]:
     entry = model.model_fields[name]
-    if not tables and (_table(entry.annotation) is not None or get_origin(entry.annotation) is dict):
+    if not tables and (_table_model(entry.annotation) is not None or get_origin(entry.annotation) is dict):
         return
     yield from _comment(entry.description or "")
     yield f"#{name} = {_example(entry.annotation, entry.default)}"
@@ -152,7 +154,8 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ")
 
 
-def _table(annotation: Any) -> type[BaseModel] | None:
+def _table_model(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of a setting that is a table, else None."""
     from pydantic import BaseModel
 
     is_table = isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -86,18 +86,19 @@ class DemoRun:
         plan = self._plan
         async with asyncio.TaskGroup() as faults:
             for after_s, account in zip(plan.revoke_after_s, plan.leaving(), strict=True):
-                faults.create_task(self._at(after_s, partial(self._leave, account)))
+                faults.create_task(self._inject_at(after_s, partial(self._withdraw_grant, account)))
             limited = partial(self._fail_providers, LIMITED, "429 with Retry-After: 1")
-            faults.create_task(self._at(plan.limited_after_s, limited))
-            faults.create_task(self._at(plan.down_after_s, partial(self._fail_providers, DOWN, "503")))
-            faults.create_task(self._at(plan.killed_after_s, self._kill))
+            faults.create_task(self._inject_at(plan.limited_after_s, limited))
+            faults.create_task(self._inject_at(plan.down_after_s, partial(self._fail_providers, DOWN, "503")))
+            faults.create_task(self._inject_at(plan.killed_after_s, self._kill_worker))
             await asyncio.sleep(plan.seconds)
 
-    async def _at(self, after_s: float, fault: Fault) -> None:
+    async def _inject_at(self, after_s: float, fault: Fault) -> None:
+        """Inject *fault* once the run is *after_s* old."""
         await asyncio.sleep(max(0.0, after_s - self._state.age_s))
         await fault()
 
-    async def _leave(self, account: DemoAccount) -> None:
+    async def _withdraw_grant(self, account: DemoAccount) -> None:
         await self._environment.issuer.control(
             "revoke", provider=account.key.provider, connection=account.name, reason="customer"
         )
@@ -112,7 +113,8 @@ class DemoRun:
         await asyncio.sleep(length_s)
         self._report("the providers work again")
 
-    async def _kill(self) -> None:
+    async def _kill_worker(self) -> None:
+        """Kill a busy worker, measure the recovery, and start another one meanwhile."""
         victim = self._environment.workers[0]
         session = await self._environment.wait_working(victim)
         self._recovery = recovery = Recovery(session.session_id)
@@ -121,10 +123,10 @@ class DemoRun:
         await victim.kill()
         self._report(f"{victim.name} is killed (SIGKILL)")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._replace(victim))
+            tasks.create_task(self._replace_worker(victim))
             await recovery.follow(self._environment.runtime, self._report)
 
-    async def _replace(self, victim: WorkerProcess) -> None:
+    async def _replace_worker(self, victim: WorkerProcess) -> None:
         await asyncio.sleep(REPLACED_AFTER_S)
         worker = await self._environment.start_worker()
         await self._environment.wait_working(worker)
@@ -136,11 +138,11 @@ class DemoRun:
         """Wait until no outcome is unknown and every leaving customer was noticed, for the life of a token."""
         self._report("the last fault is over; requests in flight come to their end")
         until_s = self._state.age_s + SETTLE_S
-        while self._has_open_ends(await watch.sample()) and self._state.age_s < until_s:
+        while self._is_unsettled(await watch.sample()) and self._state.age_s < until_s:
             self._view.show(self._state.age_s)
             await asyncio.sleep(SAMPLE_EVERY_S)
 
-    def _has_open_ends(self, sample: ConnectionSample) -> bool:
+    def _is_unsettled(self, sample: ConnectionSample) -> bool:
         leaving = {account.key for account in self._plan.leaving()}
         return bool(sample.states.get("unknown")) or not leaving <= sample.needs_reauth
 

@@ -65,7 +65,7 @@ async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
         yield of_each({name: persistence_check(facts[name], probe) for name, probe in probes.items()})
         yield of_each({name: memory_check(probe) for name, probe in probes.items()})
         yield of_each({name: latency_check("ping", probe.pings_s) for name, probe in probes.items()})
-        yield await _through_the_gate(url, prefix)
+        yield await _measure_gate(url, prefix)
         yield of_each({name: scripts_check(probe) for name, probe in probes.items()})
         database = None
         if stores.database_url is not None:
@@ -74,7 +74,7 @@ async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
             except FairleadError:  # `fairlead doctor` reports it
                 database = None
         yield of_each({name: clock_check(probe, database) for name, probe in probes.items()})
-        yield await _prefix(url, prefix)
+        yield await _inspect_prefix(url, prefix)
 
 
 def of_each(checks: Mapping[str, Check]) -> Check:
@@ -217,7 +217,7 @@ def prefix_check(prefix: str, survey: KeySurvey) -> Check:
     return Check("prefix", "ok", detail)
 
 
-async def _prefix(url: Secret, prefix: str) -> Check:
+async def _inspect_prefix(url: Secret, prefix: str) -> Check:
     try:
         survey = await RedisKeys(url, Keyspace(prefix)).survey(max_keys=MOST_KEYS, sample=0)
     except LimiterUnavailableError as error:
@@ -225,7 +225,7 @@ async def _prefix(url: Secret, prefix: str) -> Check:
     return prefix_check(Keyspace(prefix).prefix, survey)
 
 
-async def _through_the_gate(url: Secret, prefix: str) -> Check:
+async def _measure_gate(url: Secret, prefix: str) -> Check:
     """Measure calls through the gate: admit by the script, then release."""
     ids, clock = SystemIds(), SystemClock()
     suffix = f"-doctor-{ids.lease_id():016x}"
@@ -236,16 +236,16 @@ async def _through_the_gate(url: Secret, prefix: str) -> Check:
         await gate.ping()
         for number in range(TIMES):
             started_mono = clock.monotonic()
-            answer = await gate.admit(AdmitRequest(_try(number), holder=Holder(number, "doctor", "doctor")))
+            result = await gate.admit(AdmitRequest(_try(number), holder=Holder(number, "doctor", "doctor")))
             times_s.append(clock.monotonic() - started_mono)
-            if not isinstance(answer, Admitted):
-                return Check("script", "fail", f"a free slot was refused: {answer}", "report this")
-            await gate.release(Release(answer))
+            if not isinstance(result, Admitted):
+                return Check("script", "fail", f"a free slot was refused: {result}", "report this")
+            await gate.release(Release(result))
     except (LimiterUnavailableError, DependencyUnavailableError) as error:
         return Check("script", "fail", error.message, error.hint)
     finally:
         await gate.close()
-        await _forget(RedisKeys(url, keys))
+        await _delete_keys(RedisKeys(url, keys))
     return latency_check("script", times_s)
 
 
@@ -255,7 +255,7 @@ def _try(number: int) -> Plan:
     return Plan(Domain(("tenant", f"doctor-{number}")), pool=PoolLimit("doctor", 1), buckets=(bucket,))
 
 
-async def _forget(keys: RedisKeys) -> None:
+async def _delete_keys(keys: RedisKeys) -> None:
     try:
         await keys.clear()
     except LimiterUnavailableError:

@@ -324,6 +324,7 @@ def _nango_secrets(credentials: Row) -> dict[str, Any]:
 
 
 def _at(row: Row, path: str) -> str | None:
+    """Return the text or number at a dotted *path* as text, else None."""
     value: Any = row
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

@@ -169,6 +169,7 @@ def _first(config: Mapping[str, str], names: Iterable[str]) -> str | None:
 
 
 def _endless_variant(profile: Profile) -> str | None:
+    """Return the variant for tokens that never expire, else None."""
     return next((name for name in profile.variants if profile.variant(name).strategy == "static_key"), None)
 
 

@@ -145,7 +145,7 @@ class LoadProcess:
                 self._waiting -= waiting
                 waiting = 0
                 self._count_admission(admission, time.monotonic() - started_mono)
-                await self._upstream(tenant)
+                await self._call_upstream(tenant)
                 admission.record_health(DestinationHealth.HEALTHY)
         except LimitExceededError as refused:
             self._tally.counts["refused"] += 1
@@ -165,7 +165,7 @@ class LoadProcess:
         tally.waits_ms.append(round(took_s * 1000, 2))
         tally.max_admission_s = max(tally.max_admission_s, took_s - admission.waited_s)
 
-    async def _upstream(self, tenant: str) -> None:
+    async def _call_upstream(self, tenant: str) -> None:
         call = next(self._numbers)
         served = self._served[call] = asyncio.get_running_loop().create_future()
         self._send({"call": call, "tenant": tenant, "started_mono": time.monotonic()})

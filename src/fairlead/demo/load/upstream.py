@@ -107,9 +107,11 @@ class Upstream:
         self._arrivals.setdefault(tenant, array("q")).append(round(now_mono * MICRO))
         self.in_flight[tenant] += 1
         self.most = max(self.most, self.in_flight[tenant])
-        asyncio.get_running_loop().call_later(self.load.hold_s, self._answer, tenant, message["call"], writer)
+        asyncio.get_running_loop().call_later(
+            self.load.hold_s, self._respond, tenant, message["call"], writer
+        )
 
-    def _answer(self, tenant: str, call: int, writer: asyncio.StreamWriter) -> None:
+    def _respond(self, tenant: str, call: int, writer: asyncio.StreamWriter) -> None:
         self.in_flight[tenant] -= 1
         if not writer.is_closing():
             writer.write(b'{"done": %d}\n' % call)
