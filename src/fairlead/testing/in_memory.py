@@ -140,7 +140,7 @@ class MemoryFairlead:
         Jobs without a handler are left alone.
 
         Args:
-            within_s: Move the clock from one due job, retry or tick to the next, up to that many seconds.
+            within_s: Move the clock from one due job, retry or scheduled run to the next, up to that many seconds.
             raise_errors: Raise the error of a handler that counted as a failure; by default it is only in the
                 job's ``failures``.
             max_runs: Raise AssertionError after so many runs, since jobs that enqueue jobs may never end.
@@ -150,7 +150,7 @@ class MemoryFairlead:
         ends_at = self._clock.monotonic() + within_s
         ran: list[JobView] = []
         while True:
-            await self._take_runs(session_id)
+            await self._enqueue_due_runs(session_id)
             await self._jobs.expire_due(MAX_ROWS)
             claimed = await self._jobs.claim(claim_filter, 1, session_id) if claim_filter.kinds else []
             if claimed:
@@ -241,13 +241,17 @@ class MemoryFairlead:
 
         return replace(handler, run=run)
 
-    async def _take_runs(self, session_id: UUID) -> None:
+    async def _enqueue_due_runs(self, session_id: UUID) -> None:
+        """Enqueue the jobs of the schedules whose runs are due, as a worker's scheduler does."""
         heartbeat = cast(Heartbeat, _Alive(session_id))
         scheduler = Scheduler(self._schedule_store, heartbeat, ids=self._ids, emit=self.events.append)
         await scheduler.one_pass()
 
     async def _pass_time(self, ends_at: float, claim_filter: ClaimFilter) -> bool:
-        """Move the clock to the next due work and return True, or return False if there is none before *ends_at*."""
+        """Move the clock to the next due work, at most to *ends_at*, and return True; False if it is there already.
+
+        Work that is due and still not claimed is paused or under a full cap, so the clock then moves one step.
+        """
         remaining_s = ends_at - self._clock.monotonic()
         if remaining_s <= 0:
             return False

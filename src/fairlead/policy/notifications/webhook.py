@@ -57,9 +57,13 @@ def sign(key: bytes, event_id: str, timestamp_s: int, body: bytes) -> str:
 
 
 def matches(key: bytes, event_id: str, timestamp_s: int, body: bytes, signatures: str) -> bool:
-    """Return whether one of *signatures* is ours. While a secret is rotated there are several, by space."""
-    ours = sign(key, event_id, timestamp_s, body).encode()
-    return any(hmac.compare_digest(ours, text.encode("utf-8", "replace")) for text in signatures.split(" "))
+    """Return whether the receiver's *key* made one of *signatures*.
+
+    While a secret is rotated, the header has several signatures with spaces between them.
+    """
+    expected = sign(key, event_id, timestamp_s, body).encode()
+    candidates = (signature.encode("utf-8", "replace") for signature in signatures.split(" "))
+    return any(hmac.compare_digest(expected, candidate) for candidate in candidates)
 
 
 def refusal(

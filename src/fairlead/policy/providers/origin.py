@@ -79,6 +79,12 @@ class AllowedOrigins:
         return host if host is not None else self._uncached_host_of(url, path_start)
 
     def _uncached_host_of(self, url: str, path_start: int) -> str | None:
+        """Return the same as `host_of`, and cache the host of an allowed *url*.
+
+        Args:
+            url: The URL of the call.
+            path_start: The index at which its path begins; -1 if it has no path, and then nothing is cached.
+        """
         origin = origin_of(url)
         if origin is None or not (origin in self.origins or self._is_allowed(*origin)):
             return None

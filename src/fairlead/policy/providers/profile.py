@@ -101,7 +101,8 @@ class Profile(ProfileFields):
     def host_control(self, endpoint_name: EndpointName, values: Mapping[str, str]) -> HostControl:
         """Return what determines the host of an endpoint for a connection with the parameters *values*.
 
-        A value that is the default or one of `one_of` counts as named by the profile.
+        A shared app's secret is not sent to a host that only the tenant chose. A value that equals the
+        parameter's default or one of its `one_of` is the profile's choice, not the tenant's.
         """
         template = self._parsed_templates.get(endpoint_name)
         if template is None:
@@ -132,12 +133,16 @@ class Profile(ProfileFields):
 
     @property
     def call_targets(self) -> tuple[str, ...]:
-        """Names of the URLs that requests with the credential may go to, for `call_target_url`."""
+        """Names of the URLs that requests with the credential may go to: token, revoke, test and `apis.NAME`."""
         others = (_HOST_PREFIX, "authorize", "issuer")
         return tuple(name for name in self._templates() if not name.startswith(others))
 
     def call_target_url(self, name: str, values: Mapping[str, str]) -> str:
-        """Return the URL of one of `call_targets` for a connection with the parameters *values*.
+        """Return the URL of one of `call_targets` or `hosts` for a connection with the parameters *values*.
+
+        Args:
+            name: An entry of `call_targets`, or ``hosts.INDEX``.
+            values: The connection's endpoint parameters.
 
         Raises:
             InvalidInputError: A parameter that the URL needs is missing or malformed.
@@ -331,7 +336,8 @@ def build_profile(
 def merge_tables(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of *base* with *changes* merged in.
 
-    Tables are merged, other values replaced. `unset` in *changes* lists dotted paths that are removed first.
+    Tables are merged, other values replaced. `variants` is replaced too, because the profile of a variant has
+    none. `unset` in *changes* lists dotted paths that are removed first.
 
     Raises:
         KeyError: *base* has no value under a path of `unset`.

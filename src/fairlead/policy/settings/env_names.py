@@ -31,7 +31,10 @@ def is_kubernetes(name: str, value: str) -> bool:
 
 
 def nearest_variable(name: str, settings: Iterable[str]) -> str | None:
-    """Return the one of *settings* that *name* nearly equals, whatever separators it uses."""
+    """Return the one of *settings* that *name* nearly equals, whatever separators it uses.
+
+    Settings of a provider are recognised by their ending, because *settings* cannot list all providers.
+    """
     if provider := _PROVIDER.fullmatch(name.removeprefix(PREFIX).upper()):
         return f"{PREFIX}PROVIDERS__{provider[1].strip('_')}__{provider[2]}{provider[3] or ''}"
     bare = _bare(name)

@@ -84,7 +84,7 @@ def check_label(noun: str, value: object, max_bytes: int, *, tenant: str | None 
     Raises:
         InvalidInputError: It is not.
     """
-    problem = _problem(value, max_bytes) if isinstance(value, str) else "it must be a text"
+    problem = _label_problem(value, max_bytes) if isinstance(value, str) else "it must be a text"
     if problem is None:
         assert isinstance(value, str)
         return value
@@ -131,7 +131,8 @@ def _is_plain(value: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _problem(value: str, max_bytes: int) -> str | None:
+def _label_problem(value: str, max_bytes: int) -> str | None:
+    """Return why `check_label` refuses *value*; None if it does not."""
     if not value:
         return "it is empty"
     if len(value) > max_bytes or len(value.encode("utf-8", "replace")) > max_bytes:

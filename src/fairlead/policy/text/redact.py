@@ -67,7 +67,8 @@ _HEX = re.compile(r"(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{24,}")
 _NOT_ALNUM = re.compile(r"[^A-Za-z0-9]")
 _SHORTEST = 16
 _CHANGES = 0.2  # of neighbours: a random string has them at half of its places, a name seldom
-_CAPITALS = (0.3, 0.7)  # where there are no digits; CamelCase has fewer
+_MIN_CAPITALS, _MAX_CAPITALS = 0.3, 0.7  # share in a random string without digits; CamelCase has fewer
+_MIN_JWT_HEADER = 9  # characters
 
 
 def redact(text: str, *, shapes: bool = True, mask_known: bool = True) -> str:
@@ -123,6 +124,8 @@ def _redacted_item(key: str, item: object, depth: int) -> object:
 def looks_like_chance(text: str) -> bool:
     """Return whether letters and digits alternate in *text* as in random strings, not as in words.
 
+    Long hexadecimal numbers count as random too, except UUIDs.
+
     >>> looks_like_chance("q0Vx3mT8yKp2Rz7LwN5sB1dF"), looks_like_chance("tests/unit/policy/test_redact.py")
     (True, False)
     """
@@ -133,8 +136,8 @@ def looks_like_chance(text: str) -> bool:
     changes = sum(here != there for here, there in pairwise(kinds)) / (len(kinds) - 1)
     if changes < _CHANGES:
         return _HEX.fullmatch(bare.translate(_LOWER)) is not None
-    fewest, most = _CAPITALS
-    return kinds.count("digit") >= 2 or fewest <= kinds.count("upper") / len(kinds) <= most
+    capitals = kinds.count("upper") / len(kinds)
+    return kinds.count("digit") >= 2 or _MIN_CAPITALS <= capitals <= _MAX_CAPITALS
 
 
 def _kind(character: str) -> str:
@@ -172,6 +175,7 @@ def _is_prose(assigned: re.Match[str]) -> bool:
 
 
 def _masked_value(value: str) -> str:
+    """Return ``***`` for *value*, within the quotes that it has; the closing one may be cut off."""
     opening = re.match(r"\\*[\"']", value)
     if opening is None:
         return MASK
@@ -188,13 +192,13 @@ def _masked_scheme(match: re.Match[str]) -> str:
 
 
 def _masked_jwt(match: re.Match[str]) -> str:
-    """Mask ``eyJ...`` and what is joined to it by dots."""
-    done = 0
+    """Mask ``eyJ...``, the header of a JWT, and what is joined to it by dots; ``name-eyJ...`` keeps its name."""
+    part_start = 0
     for part in match[0].split(".")[:-1]:
         begins = part.find("eyJ") if part.startswith("eyJ") else part.find("-eyJ") + 1
-        if len(part) - begins >= 9 and part.startswith("eyJ", begins):
-            return f"{match[0][: done + begins]}{MASK}"
-        done += len(part) + 1
+        if len(part) - begins >= _MIN_JWT_HEADER and part.startswith("eyJ", begins):
+            return f"{match[0][: part_start + begins]}{MASK}"
+        part_start += len(part) + 1
     return match[0]
 
 

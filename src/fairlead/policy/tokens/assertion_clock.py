@@ -89,8 +89,9 @@ def clock_skew(
     if issuer_s is None or (outcome.category, outcome.code) != (Category.PERMANENT_AUTH, _CODE):
         return None
     issuer_at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=issuer_s)
+    earliest_at = sent_at - timedelta(seconds=_DATE_RESOLUTION_S)
     latest_at = sent_at + timedelta(seconds=took_s)
-    skew = ClockSkew(
-        issuer_at, min(max(issuer_at, sent_at - timedelta(seconds=_DATE_RESOLUTION_S)), latest_at)
-    )
+    # The moment of the request at which the clocks differ least; they agree if issuer_at is within the request.
+    database_at = min(max(issuer_at, earliest_at), latest_at)
+    skew = ClockSkew(issuer_at, database_at)
     return skew if skew.difference_s > MAX_IGNORED_SKEW_S else None

@@ -67,10 +67,11 @@ def replay_decision(
         age_since_sent_s: Seconds since the first SENT mark.
         age_since_last_sent_s: Seconds since the latest SENT mark.
         request_deadline_s: The most seconds that a request may take.
-        access_expires_in_s: Seconds until the stored access token expires; None: it never does.
+        access_expires_in_s: Seconds until the stored access token expires. None: it never does, so a strict
+            policy does not wait for that.
         replays_done: Replays with an unknown outcome so far.
     """
-    over_in_s = request_deadline_s - age_since_last_sent_s
+    over_in_s = request_deadline_s - age_since_last_sent_s  # then the latest send can no longer be processed
     if policy in {"stable", "assertion"}:
         return ReplayNow()
     if policy in {"until_successor_used", "grace"}:

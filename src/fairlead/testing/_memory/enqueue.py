@@ -50,7 +50,7 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
     other = answering(database, job)
     if other is not None:
         if other.state is JobState.AVAILABLE:
-            hurry(database, other, job)
+            merge_into_holder(database, other, job)
         return Enqueued(other.job_id, False, HOLDER_STATES.get(other.state, "finished"))
     holder, runs = holder_of(database, job), runs_of(database, job)
     if holder is not None:
@@ -63,8 +63,12 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
     return Enqueued(job.job_id, True, "running" if runs else "none")
 
 
-def hurry(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
-    """Let *holder* do the work of *job*, as the SQL function key_holder_merge does."""
+def merge_into_holder(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
+    """Let *holder*, the waiting job of the same unique key, do the work of *job*.
+
+    It gets the more urgent priority, the earlier start and the later expiry of the two. The SQL function
+    key_holder_merge does the same.
+    """
     holder.priority = min(holder.priority, job.priority)
     asked_at = database.now + seconds(job.delay_s)
     if holder.follow_at is not None:

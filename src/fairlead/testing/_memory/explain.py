@@ -108,7 +108,7 @@ def _ahead_in_lane(database: MemoryDatabase, row: JobRow) -> int:
 
 
 def _lanes_before(database: MemoryDatabase, lane: LaneRow) -> int:
-    """Return the number of ready lanes of its class before it."""
+    """Return the number of ready lanes in the priority class of *lane* that are served before it."""
     lanes = ready_lanes(database, lane.key.queue, lane.level)
     return min(sum(other.position < lane.position for other in lanes), MOST_COUNTED)
 

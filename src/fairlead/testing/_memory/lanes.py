@@ -91,7 +91,7 @@ class MemoryLaneStore(MemoryStore):
         ]
 
     def _due_lanes(self, scope: Scope) -> int:
-        rows = self.database.jobs.values()
+        rows = self.database.jobs.values()  # after a crash a job is claimed by itself, not from its lane
         due = {lane_key(row) for row in rows if row.crash_count == 0 and is_claimable(row, self.database.now)}
         return sum(covers(scope, lane) for lane in due)
 
@@ -162,7 +162,7 @@ class MemoryLaneStore(MemoryStore):
             if queue in (None, key.queue) and tenant_id in (None, key.tenant_id):
                 by_tenant.setdefault((key.tenant_id, key.queue), []).append(lane)
         turns = [self._turn_of(*tenant_queue, lanes) for tenant_queue, lanes in by_tenant.items()]
-        turns.sort(key=lambda turn: (-(turn.waits_s if turn.waits_s is not None else -1.0), turn.tenant_id))
+        turns.sort(key=_longest_wait_first)
         return turns[:limit]
 
     def _turn_of(self, tenant_id: str, queue: str, lanes: list[LaneRow]) -> TenantTurn:
@@ -251,6 +251,12 @@ class MemoryLaneStore(MemoryStore):
             return False
         swept_at[name] = now
         return True
+
+
+def _longest_wait_first(turn: TenantTurn) -> tuple[float, str]:
+    """Return the key that sorts the longest waiting tenant first; tenants without a ready lane come last."""
+    waits_s = -1.0 if turn.waits_s is None else turn.waits_s
+    return -waits_s, turn.tenant_id
 
 
 def _later(first: datetime | None, second: datetime | None) -> datetime | None:

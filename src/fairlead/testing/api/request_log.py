@@ -42,7 +42,7 @@ class RequestLog:
         self._monotonic = monotonic
         self.arrivals: list[Arrival] = []
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._in_flight: Counter[str] = Counter()
+        self._in_flight: Counter[str] = Counter()  # by account; "" is all accounts
         self._peak: Counter[str] = Counter()
         self._total = 0
 
@@ -58,7 +58,7 @@ class RequestLog:
         return arrival
 
     def admit(self, arrival: Arrival) -> None:
-        """Record that it passed the limits; it is in flight from now on."""
+        """Record that *arrival* passed the limits; it is in flight from now on."""
         arrival.admitted_mono = self._monotonic()
         account = arrival.account
         self._counts[account, "admitted"] += 1
@@ -67,7 +67,7 @@ class RequestLog:
             self._peak[name] = max(self._peak[name], self._in_flight[name])
 
     def end(self, arrival: Arrival, status: int | None, refused: str | None) -> None:
-        """Record that it was answered, or dropped (*status* None)."""
+        """Record that *arrival* was answered, or dropped (*status* None)."""
         arrival.ended_mono, arrival.status, arrival.refused = self._monotonic(), status, refused
         if refused is not None:
             self._counts[arrival.account, f"refused {refused}"] += 1

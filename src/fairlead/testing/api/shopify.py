@@ -194,7 +194,7 @@ class ShopifyApi(VendorApi):
             return bulk.view(operation, files)
 
         def begin(kind: str, text: object) -> object:
-            lines = _lines(kind, str(text))
+            lines = _bulk_lines(kind, str(text))
             if lines is None:
                 return _bulk_error("INVALID", "Invalid bulk query")
             operation = bulk.begin(kind, str(text), lines, version)
@@ -235,8 +235,8 @@ class ShopifyApi(VendorApi):
         return ApiResponse(text, content_type="application/jsonl")
 
 
-def _lines(kind: str, text: str) -> list[str] | None:
-    """Return the result lines of a bulk operation; None if its text is no query."""
+def _bulk_lines(kind: str, text: str) -> list[str] | None:
+    """Return the result lines of a bulk operation; None if its text is no GraphQL. Those of a mutation are empty."""
     try:
         query = read_query(text)
     except QuerySyntaxError:

@@ -13,7 +13,7 @@ from typing import Literal
 from fairlead.testing.ledger.lines import Post
 
 _NEVER_SPENT = ("stable", "assertion")
-_NO_WAY_BACK = ("strict", "strict_family_revoke")
+_STRICT = ("strict", "strict_family_revoke")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class History:
             if post.generation is not None:
                 self._by_generation[post.generation].append(post)
 
-    # ---- what was sent ---------------------------------------------------------------------------
+    # ---- presentations ---------------------------------------------------------------------------
 
     def counts(self) -> Iterator[GenerationCount]:
         """Yield one count for each presented generation."""
@@ -115,15 +115,19 @@ class History:
             )
 
     def _replays(self, posts: list[Post]) -> list[tuple[Post, bool]]:
-        """Return the posts after one of unknown outcome, and whether each was allowed."""
+        """Return the posts after one of unknown outcome, and whether each was allowed.
+
+        A strict policy allows one of them, which finds out whether the grant is still valid.
+        """
         first: Post | None = None
-        refused = has_checked = False
+        refused = strict_replay_used = False
         replays = []
         for post in posts:
             if first is not None:
-                allowed = not refused and not has_checked and self._may_replay(first, post)
+                allowed = not refused and not strict_replay_used and self._may_replay(first, post)
                 replays.append((post, allowed))
-                has_checked = has_checked or (allowed and self._strict and not _leaves_token_valid(post))
+                if allowed and self._strict and not _leaves_token_valid(post):
+                    strict_replay_used = True
             elif not _leaves_token_valid(post):
                 first = post
             refused = refused or (post.kind == "refused" and post.delivered)
@@ -131,9 +135,11 @@ class History:
 
     @property
     def _strict(self) -> bool:
-        return self._rules.policy in _NO_WAY_BACK
+        """Whether the policy forbids replays, except one at the access token's expiry."""
+        return self._rules.policy in _STRICT
 
     def _may_replay(self, first: Post, post: Post) -> bool:
+        """Return whether the policy allows *post* after *first* of the same generation had an unknown outcome."""
         rules = self._rules
         if rules.policy in _NEVER_SPENT:
             return True
@@ -153,7 +159,7 @@ class History:
             for post in self._by_generation.get(successor or 0, ())
         )
 
-    # ---- what became of it -----------------------------------------------------------------------
+    # ---- results -----------------------------------------------------------------------
 
     def rotations(self) -> Iterator[LedgerRotation]:
         """Yield every post that created a successor."""
@@ -180,25 +186,26 @@ class History:
                 yield burn
 
     def _burn(self, posts: list[Post]) -> Burn | None:
+        """Return the burn of the generation that *posts* presented, by the causes in `verdict`; None if it has none."""
         rotated = [post for post in posts if post.rotated]
         last = rotated[-1] if rotated else None
-        if last is not None and self._lost(rotated):
-            return self._burnt("lost_answer", last, last)
+        if last is not None and self._is_lost(rotated):
+            return self._new_burn("lost_answer", last, last)
         refused = [post for post in posts if post.kind == "refused"]
         superseded = next((post for post in refused if post.reason == "superseded"), None)
         if superseded is not None:
-            return self._burnt("superseded", superseded, None)
+            return self._new_burn("superseded", superseded, None)
         replayed = next((post for post in refused if post.reason == "replay"), None)
         if replayed is None or last is None:
             return None
-        if self._entitled(posts, replayed):
+        if self._was_allowed(posts, replayed):
             if last.successor not in self._by_generation:
-                return self._burnt("lost_answer", last, last)
+                return self._new_burn("lost_answer", last, last)
             if self._rules.policy == "strict":  # its response did arrive, and nothing was revoked
                 return None
-        return self._burnt("replay", replayed, last) if self._strict else None
+        return self._new_burn("replay", replayed, last) if self._strict else None
 
-    def _lost(self, rotated: list[Post]) -> bool:
+    def _is_lost(self, rotated: list[Post]) -> bool:
         """Return whether the newest successor never arrived and cannot be requested again."""
         newest = rotated[-1].successor
         if newest in self._by_generation or any(post.tokens for post in rotated if post.successor == newest):
@@ -207,11 +214,11 @@ class History:
             return self._rules.t_end - (rotated[0].t_processed or 0.0) > self._rules.grace_s
         return self._strict
 
-    def _entitled(self, posts: list[Post], replayed: Post) -> bool:
+    def _was_allowed(self, posts: list[Post], replayed: Post) -> bool:
         """Return whether this refused replay was an allowed one by a client that had lost the response."""
         return not self._strict or any(post is replayed and allowed for post, allowed in self._replays(posts))
 
-    def _burnt(
+    def _new_burn(
         self, cause: Literal["lost_answer", "replay", "superseded"], post: Post, rotation: Post | None
     ) -> Burn:
         return Burn(
@@ -233,6 +240,7 @@ def _leaves_token_valid(post: Post) -> bool:
 
 
 def _overlaps(posts: list[Post]) -> int:
+    """Return how many of *posts*, in order of arrival, arrived while an earlier one was in flight."""
     busy_until, overlaps = 0.0, 0
     for post in posts:
         overlaps += post.seq_arrived < busy_until

@@ -156,6 +156,12 @@ def _histories(
 
 
 def _event_key(event: str, line: dict[str, object], provider: str | None) -> str:
+    """Return the name under which `judge` counts a line; "" for a line of another provider.
+
+    A change of a grant counts under the change, such as ``revoked``; but a revocation because of a replay or a
+    new consent counts as ``family``, since the customer withdrew nothing. A call with an expired token counts
+    as ``expired``.
+    """
     if provider is not None and line.get("provider") not in (None, provider):
         return ""
     if event == "family" and line.get("reason") not in ("replay", "reconnected"):
@@ -164,6 +170,7 @@ def _event_key(event: str, line: dict[str, object], provider: str | None) -> str
 
 
 def _explains(window: tuple[float, float], burn: Burn) -> bool:
+    """Return whether the client was killed in *window* while *burn*'s rotation was in flight, and so lost it."""
     rotation = burn.rotation
     if burn.cause != "lost_answer" or rotation is None:
         return False
