@@ -39,6 +39,7 @@ def parse_settings(texts: Mapping[str, str]) -> dict[str, SettingValue]:
 
 
 def _value(name: str, text: str) -> SettingValue:
+    """Return *text* as a value of the setting's type; InvalidInputError if it is none."""
     if name in _TEXT_LISTS:
         return text.replace(",", " ").split()
     json_type = _json_types().get(name)

@@ -80,6 +80,7 @@ TextPattern = Annotated[str, Field(strict=True, max_length=LONGEST_PATTERN), Bef
 
 
 def _engine(pattern: str) -> SchemaValidator:
+    """Return the engine that searches for *pattern* in linear time; raise InvalidPatternError if it is not valid."""
     if len(pattern) > LONGEST_PATTERN:
         raise InvalidPatternError(f"the pattern is longer than {LONGEST_PATTERN} characters")
     expression = _ascii(pattern[len(_EXPRESSION) :]) if pattern.startswith(_EXPRESSION) else _globbed(pattern)

@@ -112,6 +112,7 @@ def _single(headers: Mapping[str, Sequence[str]], name: str) -> str | None:
 
 
 def _fields_of(body: bytes, charset: str | None) -> dict[str, Any]:
+    """Return the fields of a JSON or form body; raise UnreadableBodyError for any other."""
     if len(body) > LARGEST_BODY:
         raise UnreadableBodyError(f"body larger than {LARGEST_BODY} bytes")
     try:
@@ -148,6 +149,7 @@ def _form_fields(text: str) -> dict[str, Any]:
 
 
 def _grant_of(fields: Mapping[str, Any]) -> TokenGrant | None:
+    """Return the token in *fields*; None if they have none. Raise UnreadableBodyError if it is malformed."""
     if fields.get("access_token") in (None, ""):
         return None
     refresh = fields.get("refresh_token")
@@ -163,6 +165,7 @@ def _grant_of(fields: Mapping[str, Any]) -> TokenGrant | None:
 
 
 def _token(value: object, name: str, form: re.Pattern[str]) -> Secret:
+    """Return *value* as a Secret if it is text in the *form* of a token; raise UnreadableBodyError if not."""
     if not isinstance(value, str):
         raise UnreadableBodyError(f"{name} is not text")
     if len(value) > LARGEST_TOKEN:
@@ -205,6 +208,7 @@ def _finite(value: Any) -> Any:
 
 
 def _error_of(fields: Mapping[str, Any]) -> ErrorFields | None:
+    """Return the error codes and texts in *fields*; None if they have none."""
     if fields.keys().isdisjoint(_ERROR_FIELDS):
         return None
     codes = ((path, _text_at(fields, path, _LONGEST_CODE)) for path in _CODE_PLACES)

@@ -202,6 +202,7 @@ def assertion_claims(
 
 
 def _assertion_form(profile: Profile, assertion: Secret, scopes: Sequence[str]) -> dict[str, Secret]:
+    """Return the form of the profile's assertion grant, or of client_credentials with the scopes."""
     assert profile.assertion is not None  # the profile's own check
     if profile.assertion.sent_as == "grant":
         return {"grant_type": _word(_JWT_BEARER_GRANT), "assertion": assertion}
@@ -232,6 +233,7 @@ def _post(
     form: Mapping[str, Secret],
     assertion: Secret | None,
 ) -> TokenRequest:
+    """Return the authenticated POST of *form* to the profile's token endpoint."""
     headers, form = _authenticated(profile, client, form, assertion)
     return _request(profile, "POST", profile.url("token", endpoint), headers, form)
 

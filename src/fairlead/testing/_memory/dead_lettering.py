@@ -90,6 +90,7 @@ def save_progress(database: MemoryDatabase, row: JobRow) -> None:
 def _entry_of_same_work(
     database: MemoryDatabase, row: JobRow, replayed: DeadLetterRow | None
 ) -> DeadLetterRow | None:
+    """Return the open entry that *row* belongs to: the one that it replays, or one of its unique key; else None."""
     if row.replay_of is not None:
         mine = replayed is not None and replayed.open and replayed.replay_job_id == row.job_id
         return replayed if mine else None

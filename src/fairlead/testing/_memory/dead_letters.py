@@ -54,7 +54,9 @@ class MemoryDeadLetterStore(MemoryStore):
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        rows = sorted(self._fitting(criteria), key=lambda row: row.dead_letter_id, reverse=not oldest_first)
+        rows = sorted(
+            self._matching_rows(criteria), key=lambda row: row.dead_letter_id, reverse=not oldest_first
+        )
         if cursor is not None:
             rows = [row for row in rows if (row.dead_letter_id > cursor) == oldest_first]
             rows = [row for row in rows if row.dead_letter_id != cursor]
@@ -73,7 +75,7 @@ class MemoryDeadLetterStore(MemoryStore):
     @statement
     def group(self, criteria: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
         ages: dict[str | None, list[float]] = {}
-        for row in self._fitting(criteria):
+        for row in self._matching_rows(criteria):
             ages.setdefault(getattr(row, by), []).append((self.database.now - row.first_at).total_seconds())
         groups = [DeadLetterGroup(value, len(ages_s), max(ages_s)) for value, ages_s in ages.items()]
         return sorted(groups, key=lambda group: (-group.entries, str(group.value)))[:limit]
@@ -84,7 +86,7 @@ class MemoryDeadLetterStore(MemoryStore):
         rows = self.database.dead_letters.values()
         return sum(row.resolved_at is not None and row.resolved_at < horizon_at for row in rows)
 
-    def _fitting(self, criteria: DeadLetterFilter) -> list[DeadLetterRow]:
+    def _matching_rows(self, criteria: DeadLetterFilter) -> list[DeadLetterRow]:
         fields = {name: value for name, value in asdict(criteria).items() if value is not None}
         older_than_s = fields.pop("older_than_s", 0.0)
         horizon_at = self.database.now - seconds(older_than_s)

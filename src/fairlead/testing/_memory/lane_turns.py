@@ -76,6 +76,7 @@ def settle(database: MemoryDatabase, usage: CapUsage | None = None) -> Due:
 
 
 def _due_by_lane(database: MemoryDatabase) -> Due:
+    """Return the jobs that can be claimed by lane; those that were in a crash are claimed separately."""
     due: Due = defaultdict(deque)
     now = database.now
     claimable = [row for row in database.jobs.values() if is_claimable(row, now)]
@@ -90,6 +91,7 @@ def _lane(database: MemoryDatabase, key: LaneKey) -> LaneRow:
 
 
 def _make_ready(database: MemoryDatabase, lane: LaneRow) -> None:
+    """Mark *lane* as ready, behind its class's clock and its tenant's other lanes."""
     if not lane.ready:
         key = lane.key
         behind = len(_siblings(ready_lanes(database, key.queue, key.priority), key.tenant_id))

@@ -222,6 +222,7 @@ class Families:
     def _replay(
         self, generation: Generation, now: float, ttl_s: float, effect: QuirkEffect
     ) -> RefreshGranted | RefreshRefused:
+        """Present a spent *generation* again: return tokens if the policy allows that, else a refusal."""
         family = generation.family
         if self.replay_allowed(generation, now):
             if effect.keep_refresh:
@@ -252,6 +253,7 @@ class Families:
     def _mint_only(
         self, generation: Generation, now: float, ttl_s: float, effect: QuirkEffect
     ) -> RefreshGranted:
+        """Return a new access token, and leave the refresh token as it is."""
         family = generation.family
         generation.access = self._access(family, now, ttl_s, self._mint("access") + effect.access_suffix)
         return RefreshGranted("minted", family, generation.number, None, generation.access)
@@ -264,6 +266,7 @@ class Families:
         ttl_s: float,
         effect: QuirkEffect,
     ) -> RefreshGranted:
+        """Return a new access token and a successor; on a replay `on_replay` says whether it is the same one."""
         family, rival = generation.family, generation.successor
         access = self._access(family, now, ttl_s, self._mint("access") + effect.access_suffix)
         if rival is not None and family.rules.on_replay == "same":

@@ -98,6 +98,7 @@ class TokenFlow:
         return decision if response is None else TokenDecision(response, decision.outcome, complete=False)
 
     async def _reach(self, point: Point, token_request: TokenRequestInfo) -> None:
+        """Wait at *point* while a test holds requests there."""
         if not self._barriers.any:
             return
         moment = Moment(

@@ -88,6 +88,7 @@ class RequestRouter:
         return next((name for name, provider in providers if provider.dialect == "shopify"), None)
 
     async def _resource(self, request: web.BaseRequest, writer: ResponseWriter, provider: str) -> None:
+        """Answer a call of the resource endpoint by the state of its access token, with the quirk in force."""
         state, now = self._state, self._state.clock.monotonic()
         access = state.families.access(bearer_of(request.headers.get("Authorization")))
         if access is not None and access.family.provider != provider:

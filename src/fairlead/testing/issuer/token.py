@@ -57,6 +57,7 @@ class TokenEndpoint:
             token_request.connection = generation.family.connection
 
     def _by_assertion(self, token_request: TokenRequestInfo) -> Generation | None:
+        """Return the newest generation of the client that the request names, and put the client into it."""
         names: list[object] = [token_request.client_id]
         if token_request.assertion:
             try:
@@ -145,6 +146,7 @@ class TokenEndpoint:
     def _assert(
         self, token_request: TokenRequestInfo, provider: ProviderConfig, quirk: Quirk | None
     ) -> TokenDecision:
+        """Refresh by a signed assertion: check it, then answer as to a refresh token."""
         code, status = ("invalid_client", 401)
         if token_request.grant_type == assertion.BEARER_GRANT:
             code, status = ("invalid_grant", 400)
@@ -160,6 +162,7 @@ class TokenEndpoint:
         return self._refresh(token_request, provider, quirk)
 
     def _exchange(self, token_request: TokenRequestInfo, provider: ProviderConfig) -> TokenDecision:
+        """Exchange an authorization code for the first tokens of a grant."""
         try:
             connection = self._codes.redeem(
                 token_request.provider, token_request.form, token_request.client_id
