@@ -349,7 +349,7 @@ async def _waits(shell: Shell, count: int) -> bool:
         (("isolate", "-t", "acme", *WHY), "--tenant with --provider"),
         (("isolate", "-p", "stripe", "-a", "default", *WHY), "--tenant with --provider"),
         (("isolate", "-p", "Stripe!", *WHY), "is no name for a provider"),
-        (("isolate", "--all", "--reason", " "), "say why"),
+        (("isolate", "--all", "--reason", " "), "give the reason"),
         (("disable", "--all"), "--reason"),
         (("degrade", *WHY), "give --all"),
         (("restore",), "give --all"),
