@@ -86,7 +86,7 @@ async def test_settings_are_changed_without_the_grant(cli: Shell) -> None:
         (("--unset", "observe"), 2, "it has: concurrency_limit, tenant_slots"),
         (("--setting", "breaker_failures=0"), 78, "breaker_failures"),
         (("--setting", "tenant_slots=few"), 2, "tenant_slots=5"),
-        (("--setting", "max_retrys=3"), 78, "max_retries is one"),
+        (("--setting", "max_retrys=3"), 78, "did you mean max_retries?"),
         (("--setting", "deadline_s=86400"), 78, "deadline_s"),
         (("--setting", 'pages={"soap": {"kind": "link"}}'), 78, "it has: rest"),
         (("--setting", 'hosts=["*.com"]'), 78, "hosts"),

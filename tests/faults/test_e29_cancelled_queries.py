@@ -209,7 +209,7 @@ async def test_E29_ablation_a_cancelled_query_leaves_its_connection_as_it_is(
 
     parts = Parts("left_open", answers="failed", connections="transactions_left")
     monkeypatch.setattr(database_module, "transaction", left_open)
-    monkeypatch.setattr(asyncpg.DatabaseConnection, "_reset", as_it_is)
+    monkeypatch.setattr(asyncpg.Connection, "_reset", as_it_is)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
 

@@ -13,6 +13,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from fairlead.adapters.postgres import job_rows
@@ -37,13 +38,19 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     unsafe = order.get("unsafe", ())
     if "plain_texts" in unsafe:
         for module in (executor_module, decider_module, results_module, category_module, job_rows):
-            module.safe_text = _plain_text  # type: ignore[attr-defined]
+            _replace(module, "safe_text", _plain_text)
     if "plain_results" in unsafe:
-        decider_module.storable = lambda result: result  # type: ignore[attr-defined]
+        _replace(decider_module, "to_storable", lambda result: result)
     if unsafe:
-        job_rows.tamed = lambda value, _most=0: json.dumps(value)
+        _replace(job_rows, "tamed", lambda value, _most=0: json.dumps(value))
     worker._Worker = _Worker  # type: ignore[misc]
     worker.main(channel, order)
+
+
+def _replace(module: ModuleType, name: str, value: object) -> None:
+    """Replace *name* in *module*; raise AttributeError if it is not there, as after a rename."""
+    getattr(module, name)
+    setattr(module, name, value)
 
 
 def _plain_text(value: object, _most: int = 0, *, mask_known: bool = True) -> str:
