@@ -181,6 +181,7 @@ def test_delays_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"initial_delay_s": 0}, "initial_delay_s"),
         ({"http_codes": []}, "http_codes"),
         ({"http_codes": [99]}, "from 100 to 599"),
         ({"http_codes": ["6xx"]}, "from 100 to 599"),

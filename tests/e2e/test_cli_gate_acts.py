@@ -293,6 +293,9 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
         assert shown["breaker"] == {"mode": "open"}
         assert [breaker["host"] for breaker in shown["breakers"]] == ["api.stripe.com", "files.stripe.com"]
         assert {failure["host"] for failure in shown["failures"]} == {"api.stripe.com", "files.stripe.com"}
+        without_events = await done(with_redis, "status", *ACME, "--events", "0")
+        assert without_events["failures"] == []
+        assert {breaker["last_failure"] for breaker in without_events["breakers"]} == {"http_500"}
         assert (await done(with_redis, "status", "-t", "beta", "-p", "stripe"))["breakers"] == []
         reset = await with_redis("gate", "breaker", "reset", *ACME, "--host", "nosuch.example", "--json")
         assert (reset.code, reset.record["result"]) == (0, "nothing to reset")

@@ -120,11 +120,11 @@ def _load_app(call: Invocation, path: str) -> Fairlead:
 
 
 def _location(error: Exception) -> str:
-    """Return where in your own files *error* was raised, or an empty text."""
+    """Return where *error* was raised, past the frames that load a module, or an empty text."""
     frames = traceback.extract_tb(error.__traceback__)
     loading = ("<", os.path.dirname(importlib.__file__), pkgutil.__file__, __file__)
-    yours = [frame for frame in frames if not frame.filename.startswith(loading)]
-    last = yours[-1] if yours else None
+    past_loading = [frame for frame in frames if not frame.filename.startswith(loading)]
+    last = past_loading[-1] if past_loading else None
     return f", in {last.filename} line {last.lineno}" if last else ""
 
 
@@ -164,7 +164,10 @@ class _Process:
         return self._exit_code
 
     def _force_exit_soon(self) -> None:
-        """End the process soon, even if a handler or thread does not end: all results are stored. Spec: E05."""
+        """End the process soon, even if a job's handler ignores its cancellation or its thread does not end.
+
+        All results are stored by now. `cancel_exit` takes it back once the loop has ended.
+        """
         self._exit_timer = threading.Timer(LEAVE_S, os._exit, (int(self._exit_code),))
         self._exit_timer.daemon = True
         self._exit_timer.start()

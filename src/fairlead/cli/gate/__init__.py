@@ -76,7 +76,7 @@ async def _status(runtime: Runtime, key: ConnectionKey, api: str | None, events:
         raise store.no_redis()
     pool = planned.plan.pool
     view = await runtime.gate.viewer.inspect(planned.plan, events=events)
-    views = await breakers.of_connection(runtime, key, failures=min(events, MOST_FAILURES))
+    views = await breakers.of_connection(runtime, key, failures=max(1, min(events, MOST_FAILURES)))
     failures = [
         breakers.failure_record(breaker, failure) for breaker in views for failure in breaker.failures
     ]

@@ -76,7 +76,11 @@ def _lanes_held(view: DestinationView, pauses: Sequence[PauseView]) -> int:
 
 
 def breaker_record(view: DestinationView) -> Record:
-    """Return *view* as a JSON record."""
+    """Return *view* as a JSON record, with fields as in `BreakerView`.
+
+    `left_s` is the time until it admits a probe, or until the probe under way must have ended. `opened_s` is
+    for how long its latest failure opened it.
+    """
     last = view.failures[0] if view.failures else None
     return {
         "host": view.destination.host or None,

@@ -101,7 +101,7 @@ class LinkPagination(_PaginationTable):
         """Return the request for the page after *response*; None if it was the last page.
 
         Raises:
-            NextPageElsewhereError: The address is on another host, or cannot be called.
+            NextPageHostError: The address is on another host, or cannot be called.
             NextPageError: The response names a next page in a form that cannot be read.
         """
         address = (

@@ -113,11 +113,10 @@ class Pattern(ConfigTable):
         le=1000,
         description="Order of evaluation, 1 first. Default after all that have one.",
     )
-    initial_delay_s: Delay | None = Field(
+    initial_delay_s: Seconds | None = Field(
         default=None,
-        description="First delay of exponential, linear and constant, and of parked if the response gives "
-        "none. "
-        "Default 1.",
+        description="First delay of exponential, linear and constant (default 1), and the delay of parked "
+        "(default 900) and circuit_breaker (default 60) if the response gives none.",
     )
     max_delay_s: Seconds | None = Field(
         default=None, description="Longest delay of these strategies. Default 30."

@@ -101,8 +101,9 @@ class Profile(ProfileFields):
     def host_control(self, endpoint_name: EndpointName, values: Mapping[str, str]) -> HostControl:
         """Return what determines the host of an endpoint for a connection with the parameters *values*.
 
-        A shared app's secret is not sent to a host that only the tenant chose. A value that equals the
-        parameter's default or one of its `one_of` is the profile's choice, not the tenant's.
+        A shared app's secret is not sent to a domain that only the connection chose. A value that equals the
+        parameter's default or one of its `one_of` is the profile's choice. Without such an endpoint it is
+        `profile`.
         """
         template = self._parsed_templates.get(endpoint_name)
         if template is None:
