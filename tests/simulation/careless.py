@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from fairlead.engine.jobs.handler import Handler
+from fairlead.engine.jobs.grant_waits import RunEnd
 from fairlead.engine.ports import (
     ClaimFilter,
     ConnectionKey,
@@ -138,19 +138,15 @@ def cut_off_as(answer: asked.Outcome) -> Callable[[], Parts]:
     """Whatever runs into its timeout ends as if its handler had answered so."""
 
     def alter(program: Any) -> None:
-        decide = program.executor._decide
+        decider = program.executor._decider
+        decide = decider.decide
 
-        def decided(
-            job: Job, handler: Handler | None, decided_outcome: asked.Outcome, ran_s: float
-        ) -> Outcome:
-            timed_out = (
-                isinstance(decided_outcome, asked.Retry)
-                and decided_outcome.failure.timed_out_after_s is not None
-            )
-            outcome: Outcome = decide(job, handler, answer if timed_out else decided_outcome, ran_s)
+        def decided(job: Job, run_end: RunEnd, ran_s: float) -> Outcome:
+            timed_out = isinstance(run_end, asked.Retry) and run_end.failure.timed_out_after_s is not None
+            outcome: Outcome = decide(job, answer if timed_out else run_end, ran_s)
             return outcome
 
-        program.executor._decide = decided
+        decider.decide = decided
 
     return lambda: Parts(alter=alter)
 
