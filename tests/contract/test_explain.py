@@ -147,7 +147,7 @@ async def test_no_worker(stores: Stores) -> None:
     session_id = await a_session(stores)
     explanation = await why(stores, job_id)
     assert (explanation.why, explanation.workers) == ("queued", 1)
-    explanation = await why(stores, job_id, asker=session_id)  # who only asks runs nothing
+    explanation = await why(stores, job_id, asker=session_id)  # the session that asks is not counted
     assert (explanation.why, explanation.workers) == ("no_worker", 0)
     await stores.pass_time(2 * LEASE_S)  # silent for so long: it is no worker any more
     assert (await why(stores, job_id)).workers == 0

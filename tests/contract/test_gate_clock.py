@@ -100,7 +100,7 @@ async def store(servers: Endpoints) -> AsyncIterator[GateStore]:
     await gate_store.close()
 
 
-async def test_a_batch_that_was_held_up_leaves_all_buckets_as_they_were(store: GateStore) -> None:
+async def test_delayed_batch_leaves_all_buckets_unchanged(store: GateStore) -> None:
     """A limit by the day without feedback would take a day to fill up again."""
     timed = store.timed
     await timed.admitted(AdmitRequest(BUCKET, (4.0,)))

@@ -104,7 +104,7 @@ async def test_each_kind_is_counted_and_weighed(store: GateStore) -> None:
     assert survey.no_ttl == (), "all that the gate writes ends some day"
 
 
-async def test_keys_of_others_are_passed_by_and_unknown_ones_told(store: GateStore) -> None:
+async def test_survey_skips_keys_of_other_programs_and_reports_unknown_ones(store: GateStore) -> None:
     prefix = store.keyspace.prefix
     await store.redis.set(f"{prefix}of-somebody", "x" * 5000)
     await store.redis.set(f"other-{prefix}m", "not ours", ex=60)

@@ -242,7 +242,7 @@ class MemoryFairlead:
         return replace(handler, run=run)
 
     async def _enqueue_due_runs(self, session_id: UUID) -> None:
-        """Enqueue the jobs of the schedules whose runs are due, as a worker's scheduler does."""
+        """Enqueue the jobs of all schedules with a due run, as a worker's scheduler does."""
         heartbeat = cast(Heartbeat, _Alive(session_id))
         scheduler = Scheduler(self._schedule_store, heartbeat, ids=self._ids, emit=self.events.append)
         await scheduler.one_pass()

@@ -26,7 +26,7 @@ _MAX_ID_LENGTH = 16
 
 
 def wake(wake_lease: Wake, message: bytes) -> None:
-    """Wake the call whose lease id *message* is, in hexadecimal; ignore foreign messages."""
+    """Wake the call whose lease id *message* is, in hexadecimal; ignore any other message."""
     with suppress(ValueError):
         if len(message) <= _MAX_ID_LENGTH:
             wake_lease(int(message, 16))

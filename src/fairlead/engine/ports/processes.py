@@ -253,9 +253,9 @@ class ScheduleStore(Protocol):
         ...
 
     async def rewind(self) -> list[str]:
-        """Let schedules whose last run is over a minute in the future start now, and return their names.
+        """Restart from now each schedule with a last run more than a minute in the future; return their names.
 
-        The database's clock was set back. Earlier runs are not repeated.
+        Such a run means that the database's clock was set back. Earlier runs are not repeated.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The expected cost of a call whose caller states none, from earlier calls of its operation. Spec: G2.
+"""The expected cost of a call without a stated cost, from earlier calls of its operation. Spec: G2.
 
 Some providers charge the most that a query may cost before they run it, and refund the rest. If the response
 states that charge, it is what is estimated here, else the final cost. An estimate rises at once and falls slowly,

@@ -101,6 +101,6 @@ SUBSCRIBER_FAILED = end(
 )
 DEAD_LETTERS_FULL = refusal(
     "dead_letters_full",
-    "The queue has as many open dead letters as it may have.",
-    "mend the cause, then `fairlead dlq redrive`, `resolve` or `abandon`",
+    "The queue has reached its limit of open dead letters.",
+    "fix the cause, then `fairlead dlq redrive`, `resolve` or `abandon`",
 )

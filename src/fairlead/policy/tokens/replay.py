@@ -59,7 +59,7 @@ def replay_decision(
     access_expires_in_s: float | None,
     replays_done: int,
 ) -> ReplayNow | ReplayLater | GiveUp:
-    """Return what to do with a refresh whose send has an unknown outcome.
+    """Decide what to do with a refresh that was sent and has an unknown outcome.
 
     Args:
         grace_s: Seconds for which the provider remembers a spent token. None: no limit.

@@ -67,7 +67,7 @@ class LedgerVerdict:
 
     @property
     def burnt(self) -> int:
-        """Return the number of burnt generations."""
+        """Return the number of burns."""
         return len(self.burns)
 
     @property
